@@ -1,0 +1,1 @@
+//! The user's and the project's configuration.

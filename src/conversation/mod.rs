@@ -1,0 +1,217 @@
+//! Who said what: conversations as the agents store them, read by one *source* for each agent and format.
+//! This room never writes.
+
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::failure::{Explain, Kind};
+use crate::progress::Progress;
+use crate::text::{self, shown_path};
+
+/// A result of this room.
+pub type Result<T> = std::result::Result<T, ConversationError>;
+
+/// What can go wrong when conversations are read.
+#[derive(Debug, thiserror::Error)]
+pub enum ConversationError {
+    /// No such conversation.
+    #[error("there is no conversation {}", text::shown(what))]
+    NotFound {
+        /// What was asked for.
+        what: String,
+    },
+    /// More than one fits.
+    #[error("{} fits {count} conversations", text::shown(what))]
+    Ambiguous {
+        /// What was asked for.
+        what: String,
+        /// How many fit.
+        count: usize,
+    },
+    /// A file of the store cannot be parsed.
+    #[error("{} cannot be read: {reason}", shown_path(path))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("cannot read {}: {source}", shown_path(path))]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The user cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Explain for ConversationError {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::NotFound { .. } => Kind::NotFound,
+            Self::Ambiguous { .. } => Kind::Refused,
+            Self::Damaged { .. } => Kind::Damaged,
+            Self::Io { .. } => Kind::Failed,
+            Self::Cancelled => Kind::Cancelled,
+        }
+    }
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Damaged { path, .. } | Self::Io { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotFound { .. } | Self::Ambiguous { .. } => {
+                Some("respool conversations lists what was found".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A conversation in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The agent's own id of it.
+    pub id: String,
+    /// The agent: `openhands`, ...
+    pub agent: &'static str,
+    /// The folder or file that it is stored in.
+    pub store: PathBuf,
+    /// The folder that the agent works in, as the store says; may be a path inside a container.
+    pub workspace: Option<PathBuf>,
+    /// The title, or the first message's first line.
+    pub title: Option<String>,
+    /// How many messages, where that is known without reading all of it.
+    pub messages: Option<u64>,
+    /// When the store last changed.
+    pub updated_at: Option<DateTime<Utc>>,
+    /// The agent says that it is at work, or a living process holds the store.
+    pub live: bool,
+}
+
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(None)?;
+        map.serialize_entry("id", &self.id)?;
+        map.serialize_entry("agent", self.agent)?;
+        text::serialize_path(&mut map, "store", "store_b64", &self.store)?;
+        match &self.workspace {
+            Some(w) => text::serialize_path(&mut map, "workspace", "workspace_b64", w)?,
+            None => map.serialize_entry("workspace", &None::<()>)?,
+        }
+        map.serialize_entry("title", &self.title)?;
+        map.serialize_entry("messages", &self.messages)?;
+        map.serialize_entry("updated_at", &self.updated_at.map(text::rfc3339))?;
+        map.serialize_entry("live", &self.live)?;
+        map.end()
+    }
+}
+
+/// What kind of message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageKind {
+    /// A plain message.
+    Prompt,
+    /// Sent while the agent was at work, to be taken up when it is done.
+    Queued,
+    /// Sent while the agent was at work, taken up at once.
+    Steer,
+    /// A shell line of the user's in the agent's prompt.
+    Shell,
+    /// A slash command.
+    Command,
+}
+
+/// What an agent recorded of a prompt hook's run for a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookNote {
+    /// What the hook printed.
+    pub stdout: String,
+    /// The hook stopped the message.
+    pub blocked: bool,
+}
+
+/// One message of the human's, in the store's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The agent's own id of it (an event uuid; a number for OpenHands V0).
+    pub id: String,
+    /// Its position in the store (the event's index).
+    pub index: u64,
+    /// Its number on the active branch, from 1; `None` off it.
+    pub number: Option<u32>,
+    /// What kind.
+    pub kind: MessageKind,
+    /// When it was sent, as far as that can be known.
+    pub time: Option<DateTime<Utc>>,
+    /// The text, as the human wrote it (hostile: show it through [`crate::text`]).
+    pub text: String,
+    /// How many pictures it holds.
+    pub pictures: u32,
+    /// On the active branch.
+    pub active: bool,
+    /// The branch it is on: 0 = the active one, then in the order in which they leave it.
+    pub branch: u32,
+    /// The native id of the event that the conversation's head must be set to, to be just before it.
+    pub parent: Option<String>,
+    /// Runs of prompt hooks recorded for it.
+    pub hooks: Vec<HookNote>,
+}
+
+/// A conversation that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    /// Id, agent, store, ...
+    pub summary: Summary,
+    /// The human's messages, in the store's order.
+    pub messages: Vec<Message>,
+    /// The agent's word for what it is doing, as stored ("finished", "running", ...).
+    pub status: Option<String>,
+    /// True while the agent may still change files for the newest message.
+    pub at_work: bool,
+    /// How many events the store holds.
+    pub events: u64,
+    /// What could not be read or understood, one line each; the rest is right.
+    pub notices: Vec<String>,
+    /// True if only the newest part was read (see [`Source::tail`]): numbers are not known then.
+    pub partial: bool,
+}
+
+/// Where conversations are looked for.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// The home folder of the invoking user (also under sudo).
+    pub home: PathBuf,
+    /// Environment variables of the invoking user that move stores (`OPENHANDS_CONVERSATIONS_DIR`, ...).
+    pub env: std::collections::BTreeMap<String, std::ffi::OsString>,
+    /// The current folder.
+    pub cwd: PathBuf,
+}
+
+/// Reads the conversations of one agent in one format.
+pub trait Source: Send + Sync {
+    /// The agent's name: `openhands`.
+    fn agent(&self) -> &'static str;
+    /// The stores on this machine. Cheap: no event is read.
+    fn find(&self, roots: &Roots) -> Vec<PathBuf>;
+    /// True if this folder or file is a store of this format.
+    fn recognises(&self, store: &Path) -> bool;
+    /// What a list shows. Cheap: at most a few files are read.
+    fn summary(&self, store: &Path) -> Result<Summary>;
+    /// All of it.
+    fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Conversation>;
+    /// The newest `rows` messages only, in a time that does not depend on the length of the conversation.
+    fn tail(&self, store: &Path, rows: usize) -> Result<Conversation>;
+    /// The folder whose entries change when the conversation goes on (to be watched).
+    fn watched(&self, store: &Path) -> Vec<PathBuf>;
+}

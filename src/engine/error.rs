@@ -1,0 +1,124 @@
+//! Errors of the engine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Explain, Kind};
+use crate::text::shown_path;
+
+/// A result of the engine.
+pub type Result<T> = std::result::Result<T, EngineError>;
+
+/// What can go wrong in the engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A system call failed.
+    #[error("cannot {what} {}: {source}", shown_path(path))]
+    Io {
+        /// The verb: "open", "mount", ...
+        what: &'static str,
+        /// The path that it was about.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// No such checkpoint.
+    #[error("there is no checkpoint {id}")]
+    NoCheckpoint {
+        /// The id asked for.
+        id: String,
+    },
+    /// The checkpoint is there, but cannot be used.
+    #[error("checkpoint {id} is damaged: {reason}")]
+    DamagedCheckpoint {
+        /// Its id.
+        id: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The path is no longer what it was when it was tracked.
+    #[error("{} is no longer the managed subvolume", shown_path(path))]
+    NotManaged {
+        /// The path.
+        path: PathBuf,
+    },
+    /// No such path in that state.
+    #[error("there is no {} in that state", shown_path(path))]
+    NoPath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Something was found that is not as it must be.
+    #[error("{what}: {}", shown_path(path))]
+    Damaged {
+        /// What is wrong.
+        what: String,
+        /// Where.
+        path: PathBuf,
+    },
+    /// Refused, with the reason and what helps.
+    #[error("{why}")]
+    Refused {
+        /// The reason, one line.
+        why: String,
+        /// The path that it is about.
+        path: Option<PathBuf>,
+        /// What helps.
+        hint: Option<String>,
+    },
+    /// The user cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl EngineError {
+    /// An adaptor for `map_err`: a system call on a path.
+    pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+}
+
+impl Explain for EngineError {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Io { .. } => Kind::Failed,
+            Self::NoCheckpoint { .. } | Self::NoPath { .. } => Kind::NotFound,
+            Self::DamagedCheckpoint { .. } | Self::Damaged { .. } => Kind::Damaged,
+            Self::NotManaged { .. } | Self::Refused { .. } => Kind::Refused,
+            Self::Cancelled => Kind::Cancelled,
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, .. }
+            | Self::NotManaged { path }
+            | Self::NoPath { path }
+            | Self::Damaged { path, .. } => Some(path),
+            Self::Refused { path, .. } => path.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Io { source, .. } => match source.raw_os_error() {
+                Some(nix::libc::EPERM | nix::libc::EACCES) => Some("run it as root: sudo respool ...".into()),
+                Some(nix::libc::ENOSPC) => {
+                    Some("free space, or run: respool prune; respool pool grow".into())
+                }
+                Some(nix::libc::EROFS) => {
+                    Some("the file system is read-only; see: respool pool status".into())
+                }
+                _ => None,
+            },
+            Self::NoCheckpoint { .. } => Some("respool timeline lists the checkpoints".into()),
+            Self::NotManaged { .. } => {
+                Some("it was replaced or unmounted; see: respool sandboxes, respool pool mount".into())
+            }
+            Self::Refused { hint, .. } => hint.clone(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The ioctls of Btrfs and of the loop driver, as safe functions. The only file with unsafe code.
+//! Layouts: include/uapi/linux/btrfs.h and loop.h of the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::libc;
+
+const MAGIC: u8 = 0x94;
+const SUBVOL_RDONLY: u64 = 1 << 1;
+
+#[repr(C)]
+struct VolArgsV2 {
+    fd: i64,
+    transid: u64,
+    flags: u64,
+    unused: [u64; 4],
+    name: [u8; 4040],
+}
+const _: () = assert!(size_of::<VolArgsV2>() == 4096);
+
+#[repr(C)]
+struct VolArgs {
+    fd: i64,
+    name: [u8; 4088],
+}
+const _: () = assert!(size_of::<VolArgs>() == 4096);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RawTime {
+    sec: u64,
+    nsec: u32,
+    pad: u32,
+}
+
+#[repr(C)]
+struct RawSubvolInfo {
+    treeid: u64,
+    name: [u8; 256],
+    parent_id: u64,
+    dirid: u64,
+    generation: u64,
+    flags: u64,
+    uuid: [u8; 16],
+    parent_uuid: [u8; 16],
+    received_uuid: [u8; 16],
+    ctransid: u64,
+    otransid: u64,
+    stransid: u64,
+    rtransid: u64,
+    ctime: RawTime,
+    otime: RawTime,
+    stime: RawTime,
+    rtime: RawTime,
+    reserved: [u64; 8],
+}
+const _: () = assert!(size_of::<RawSubvolInfo>() == 504);
+
+#[repr(C)]
+struct RawFsInfo {
+    max_id: u64,
+    num_devices: u64,
+    fsid: [u8; 16],
+    nodesize: u32,
+    sectorsize: u32,
+    clone_alignment: u32,
+    csum_type: u16,
+    csum_size: u16,
+    flags: u64,
+    generation: u64,
+    metadata_uuid: [u8; 16],
+    reserved: [u8; 944],
+}
+const _: () = assert!(size_of::<RawFsInfo>() == 1024);
+
+#[repr(C)]
+struct RawSubvolWait {
+    subvolid: u64,
+    mode: u32,
+    count: u32,
+}
+
+#[repr(C)]
+struct RawCloneRange {
+    src_fd: i64,
+    src_offset: u64,
+    src_length: u64,
+    dest_offset: u64,
+}
+
+#[repr(C)]
+struct RawLoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    sizelimit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+const _: () = assert!(size_of::<RawLoopInfo>() == 232);
+
+#[repr(C)]
+struct RawLoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: RawLoopInfo,
+    reserved: [u64; 8],
+}
+const _: () = assert!(size_of::<RawLoopConfig>() == 304);
+
+nix::ioctl_write_ptr!(ioc_snap_create_v2, MAGIC, 23, VolArgsV2);
+nix::ioctl_write_ptr!(ioc_subvol_create_v2, MAGIC, 24, VolArgsV2);
+nix::ioctl_write_ptr!(ioc_snap_destroy_v2, MAGIC, 63, VolArgsV2);
+nix::ioctl_read!(ioc_subvol_getflags, MAGIC, 25, u64);
+nix::ioctl_write_ptr!(ioc_subvol_setflags, MAGIC, 26, u64);
+nix::ioctl_none!(ioc_sync, MAGIC, 8);
+nix::ioctl_read!(ioc_start_sync, MAGIC, 24, u64);
+nix::ioctl_read!(ioc_get_subvol_info, MAGIC, 60, RawSubvolInfo);
+nix::ioctl_read!(ioc_fs_info, MAGIC, 31, RawFsInfo);
+nix::ioctl_write_ptr!(ioc_resize, MAGIC, 3, VolArgs);
+nix::ioctl_write_ptr!(ioc_subvol_sync_wait, MAGIC, 65, RawSubvolWait);
+nix::ioctl_write_ptr!(ioc_clone_range, MAGIC, 13, RawCloneRange);
+nix::ioctl_write_ptr_bad!(ioc_loop_configure, 0x4C0A, RawLoopConfig);
+nix::ioctl_read_bad!(ioc_loop_get_status64, 0x4C05, RawLoopInfo);
+nix::ioctl_none_bad!(ioc_loop_ctl_get_free, 0x4C82);
+
+fn err(e: nix::errno::Errno) -> io::Error {
+    io::Error::from_raw_os_error(e as i32)
+}
+
+fn named(fd: i64, flags: u64, name: &[u8]) -> io::Result<Box<VolArgsV2>> {
+    if name.is_empty() || name.len() > 255 || name.contains(&0) || name.contains(&b'/') {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut a = Box::new(VolArgsV2 {
+        fd,
+        transid: 0,
+        flags,
+        unused: [0; 4],
+        name: [0; 4040],
+    });
+    a.name[..name.len()].copy_from_slice(name);
+    Ok(a)
+}
+
+/// What the kernel says of the subvolume that an open file or directory is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubvolInfo {
+    /// The id of its tree.
+    pub tree_id: u64,
+    /// Its own uuid: never changes.
+    pub uuid: [u8; 16],
+    /// The uuid of what it is a snapshot of; zero if of nothing.
+    pub parent_uuid: [u8; 16],
+    /// Its generation now.
+    pub generation: u64,
+    /// The transaction in which it was made.
+    pub otransid: u64,
+    /// When it was made: seconds and nanoseconds since 1970.
+    pub otime: (i64, u32),
+    /// Read-only.
+    pub read_only: bool,
+}
+
+/// Makes a subvolume `name` in the directory `parent`.
+pub fn subvol_create(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
+    let a = named(0, 0, name)?;
+    // SAFETY: the fd is open for the call, the argument is a valid 4 KiB struct.
+    unsafe { ioc_subvol_create_v2(parent.as_fd().as_raw_fd(), &raw const *a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Makes a snapshot `name` of the subvolume root `source` in the directory `parent`. Returns after the
+/// transaction that holds it, and all dirty data of the source, is on disk.
+pub fn snap_create(source: impl AsFd, parent: impl AsFd, name: &[u8], read_only: bool) -> io::Result<()> {
+    let a = named(
+        i64::from(source.as_fd().as_raw_fd()),
+        if read_only { SUBVOL_RDONLY } else { 0 },
+        name,
+    )?;
+    // SAFETY: as above.
+    unsafe { ioc_snap_create_v2(parent.as_fd().as_raw_fd(), &raw const *a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Removes the subvolume `name` of the directory `parent`; its space comes back in the background.
+pub fn snap_destroy(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
+    let a = named(0, 0, name)?;
+    // SAFETY: as above.
+    unsafe { ioc_snap_destroy_v2(parent.as_fd().as_raw_fd(), &raw const *a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Sets or clears the read-only flag of a subvolume root.
+pub fn set_read_only(subvol: impl AsFd, read_only: bool) -> io::Result<()> {
+    let flags = if read_only { SUBVOL_RDONLY } else { 0 };
+    // SAFETY: the pointer is to a u64 that lives through the call.
+    unsafe { ioc_subvol_setflags(subvol.as_fd().as_raw_fd(), &raw const flags) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// The subvolume that `fd` is in. ENOTTY where the file system is not Btrfs.
+pub fn subvol_info(fd: impl AsFd) -> io::Result<SubvolInfo> {
+    // SAFETY: all-zero bytes are a valid value of this plain struct; the kernel fills it.
+    let mut i: Box<RawSubvolInfo> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: as above.
+    unsafe { ioc_get_subvol_info(fd.as_fd().as_raw_fd(), &raw mut *i) }.map_err(err)?;
+    Ok(SubvolInfo {
+        tree_id: i.treeid,
+        uuid: i.uuid,
+        parent_uuid: i.parent_uuid,
+        generation: i.generation,
+        otransid: i.otransid,
+        otime: (i.otime.sec as i64, i.otime.nsec),
+        read_only: i.flags & 1 != 0,
+    })
+}
+
+/// The file system id (as in `/sys/fs/btrfs`).
+pub fn fs_id(fd: impl AsFd) -> io::Result<[u8; 16]> {
+    // SAFETY: as above.
+    let mut i: Box<RawFsInfo> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: as above.
+    unsafe { ioc_fs_info(fd.as_fd().as_raw_fd(), &raw mut *i) }.map_err(err)?;
+    Ok(i.fsid)
+}
+
+/// Commits everything of the file system and waits for it.
+pub fn fs_sync(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: no argument.
+    unsafe { ioc_sync(fd.as_fd().as_raw_fd()) }.map(drop).map_err(err)
+}
+
+/// Starts a commit without waiting for it.
+pub fn start_sync(fd: impl AsFd) -> io::Result<()> {
+    let mut transid = 0u64;
+    // SAFETY: the pointer is to a u64 that lives through the call.
+    unsafe { ioc_start_sync(fd.as_fd().as_raw_fd(), &raw mut transid) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Resizes the mounted file system: `max`, or a number of bytes.
+pub fn resize(fd: impl AsFd, amount: &str) -> io::Result<()> {
+    let mut a = Box::new(VolArgs {
+        fd: 0,
+        name: [0; 4088],
+    });
+    let bytes = amount.as_bytes();
+    if bytes.len() >= a.name.len() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    a.name[..bytes.len()].copy_from_slice(bytes);
+    // SAFETY: as above.
+    unsafe { ioc_resize(fd.as_fd().as_raw_fd(), &raw const *a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Waits until the cleaner has removed the subvolume with this tree id (0 = all that are queued). Kernel
+/// 6.13 or newer; ENOTTY before.
+pub fn wait_deleted(fd: impl AsFd, tree_id: u64) -> io::Result<()> {
+    let a = RawSubvolWait {
+        subvolid: tree_id,
+        mode: u32::from(tree_id == 0),
+        count: 0,
+    };
+    // SAFETY: as above.
+    unsafe { ioc_subvol_sync_wait(fd.as_fd().as_raw_fd(), &raw const a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// FICLONERANGE: shares `len` bytes (0 = to the end) of `src` at `src_offset` with `dst` at `dst_offset`.
+pub fn clone_range(
+    src: impl AsFd,
+    src_offset: u64,
+    len: u64,
+    dst: impl AsFd,
+    dst_offset: u64,
+) -> io::Result<()> {
+    let a = RawCloneRange {
+        src_fd: i64::from(src.as_fd().as_raw_fd()),
+        src_offset,
+        src_length: len,
+        dest_offset: dst_offset,
+    };
+    // SAFETY: as above.
+    unsafe { ioc_clone_range(dst.as_fd().as_raw_fd(), &raw const a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Flags of a loop device.
+pub mod loop_flags {
+    /// Detached by the kernel when its last user closes it.
+    pub const AUTOCLEAR: u32 = 4;
+    /// The backing file is read and written past the page cache.
+    pub const DIRECT_IO: u32 = 16;
+}
+
+/// The number of a free loop device (made if there is none).
+pub fn loop_free(control: impl AsFd) -> io::Result<u32> {
+    // SAFETY: no argument.
+    unsafe { ioc_loop_ctl_get_free(control.as_fd().as_raw_fd()) }
+        .map(|n| n as u32)
+        .map_err(err)
+}
+
+/// LOOP_CONFIGURE (kernel 5.8): backing file, flags and block size in one atomic call. EBUSY if another
+/// process took the device first.
+pub fn loop_configure(
+    device: impl AsFd,
+    backing: BorrowedFd<'_>,
+    flags: u32,
+    block_size: u32,
+    name: &[u8],
+) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid value of this plain struct.
+    let mut c: Box<RawLoopConfig> = Box::new(unsafe { std::mem::zeroed() });
+    c.fd = backing.as_raw_fd() as u32;
+    c.block_size = block_size;
+    c.info.flags = flags;
+    let n = name.len().min(63);
+    c.info.file_name[..n].copy_from_slice(&name[..n]);
+    // SAFETY: both fds are open for the call, the argument is a valid struct.
+    unsafe { ioc_loop_configure(device.as_fd().as_raw_fd(), &raw const *c) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Device and inode number of the backing file of an attached loop device; ENXIO if it is free.
+pub fn loop_backing(device: impl AsFd) -> io::Result<(u64, u64)> {
+    // SAFETY: all-zero bytes are a valid value of this plain struct; the kernel fills it.
+    let mut i: Box<RawLoopInfo> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: as above.
+    unsafe { ioc_loop_get_status64(device.as_fd().as_raw_fd(), &raw mut *i) }.map_err(err)?;
+    Ok((i.device, i.inode))
+}

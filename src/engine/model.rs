@@ -1,0 +1,405 @@
+//! The engine's plain types.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
+
+use crate::text;
+
+/// Makes a random id: `prefix`, a dash, ten characters of lower-case base 32 (50 bits).
+pub fn random_id(prefix: &str) -> String {
+    const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let mut bytes = [0u8; 10];
+    if getrandom::fill(&mut bytes).is_err() {
+        // no entropy source: the clock still makes ids differ, and creation refuses a taken name
+        let nanos = Utc::now().timestamp_nanos_opt().unwrap_or_default() as u64;
+        bytes[..8].copy_from_slice(&nanos.rotate_left(17).to_le_bytes());
+    }
+    let tail: String = bytes
+        .iter()
+        .map(|b| ALPHABET[(b & 31) as usize] as char)
+        .collect();
+    format!("{prefix}-{tail}")
+}
+
+/// The id of a checkpoint, `cp-` and ten characters: never a number, never a prefix of a native message id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CheckpointId(pub String);
+
+impl CheckpointId {
+    /// A new random id.
+    pub fn random() -> Self {
+        Self(random_id("cp"))
+    }
+    /// The text of it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+    /// True if `s` has the form of a checkpoint id (whether one exists or not).
+    pub fn looks_like(s: &str) -> bool {
+        s.strip_prefix("cp-")
+            .is_some_and(|t| t.len() == 10 && t.bytes().all(|b| b.is_ascii_alphanumeric()))
+    }
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a checkpoint was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckpointKind {
+    /// The state just before a message took effect.
+    Message,
+    /// When the agent stopped.
+    TurnEnd,
+    /// Right before a rewind or an undo.
+    Safety,
+    /// On the user's demand.
+    Manual,
+    /// At `track`.
+    Start,
+}
+
+/// The kind of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartKind {
+    /// The folder that the agent works in.
+    Workspace,
+    /// A container's root file system.
+    Container,
+    /// A volume of the container engine.
+    DockerVolume,
+    /// The conversation's own store.
+    Conversation,
+}
+
+/// Who asked for a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// The agent's prompt hook: the agent waited.
+    Hook,
+    /// The watcher, right after the message was seen.
+    Watch,
+    /// A command of the user.
+    Command,
+    /// respool itself (safety, start, demo).
+    Own,
+}
+
+/// What is recorded with a checkpoint: an xattr on its directory, under 4 KiB whatever the tree's size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointMeta {
+    /// Version of this record.
+    pub v: u32,
+    /// The checkpoint's id.
+    pub id: CheckpointId,
+    /// Position in the sandbox's sequence, from 1; the order of checkpoints, whatever the clock does.
+    pub seq: u64,
+    /// Why it was taken.
+    pub kind: CheckpointKind,
+    /// When, by the clock of this machine.
+    pub time: DateTime<Utc>,
+    /// Every part that this checkpoint must have; fewer present = incomplete, never offered.
+    pub parts: Vec<PartKind>,
+    /// Who asked.
+    pub how: How,
+    /// The agent's conversation id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
+    /// The native id of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The hash of the message's text, where the native id was not known yet (16 hex characters).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_hash: Option<String>,
+    /// The user's label, at most 200 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Never pruned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
+    /// Taken late: the agent may already have changed this many paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<u64>,
+    /// The operation that this is the safety checkpoint of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// The clock stood before that of the previous checkpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clock_back: bool,
+}
+
+/// What the caller says of a checkpoint to be taken; the vault adds id, sequence, time and parts.
+#[derive(Debug, Clone)]
+pub struct NewCheckpoint {
+    /// Why.
+    pub kind: CheckpointKind,
+    /// Who asks.
+    pub how: How,
+    /// The agent's conversation id.
+    pub conversation: Option<String>,
+    /// The native id of the message.
+    pub message: Option<String>,
+    /// See [`CheckpointMeta::text_hash`].
+    pub text_hash: Option<String>,
+    /// A label of the user's.
+    pub label: Option<String>,
+    /// See [`CheckpointMeta::late`].
+    pub late: Option<u64>,
+    /// The operation that this is the safety checkpoint of.
+    pub operation: Option<String>,
+}
+
+impl NewCheckpoint {
+    /// A checkpoint of this kind with nothing else known.
+    pub fn of(kind: CheckpointKind, how: How) -> Self {
+        Self {
+            kind,
+            how,
+            conversation: None,
+            message: None,
+            text_hash: None,
+            label: None,
+            late: None,
+            operation: None,
+        }
+    }
+}
+
+/// Whether a checkpoint can be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", content = "reason", rename_all = "kebab-case")]
+pub enum Health {
+    /// All of it is there.
+    Ok,
+    /// A part that it names is missing.
+    Incomplete(String),
+    /// Its record cannot be read, or its tree is not a read-only snapshot.
+    Damaged(String),
+}
+
+/// A checkpoint as the vault lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The record; for a damaged one, what could be recovered from its directory's name.
+    pub meta: CheckpointMeta,
+    /// Whether it can be used.
+    pub health: Health,
+}
+
+/// One state of a part's tree.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As kept by this checkpoint.
+    Checkpoint(CheckpointId),
+    /// As it is.
+    Now,
+}
+
+/// The type of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileType {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Link,
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// How a path differs between two states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeKind {
+    /// In the second state only.
+    Added,
+    /// In both, content differs.
+    Modified,
+    /// In the first state only.
+    Deleted,
+    /// The same file or directory under another name; `from` is the old one.
+    Renamed,
+    /// The path holds another type of file.
+    Type,
+    /// Content equal, attributes differ.
+    Meta,
+}
+
+/// What of a path differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// Bytes, link target or device number.
+    Content,
+    /// Permission bits.
+    Mode,
+    /// Owner or group.
+    Owner,
+    /// Extended attributes, ACLs and capabilities included.
+    Xattr,
+    /// Inode flags (immutable, append-only, no copy-on-write, no dump).
+    Flags,
+    /// Modification time.
+    Time,
+}
+
+/// One row of a change list. Paths are relative to the part's root and in the second state, but for
+/// deleted ones; the root itself is `.`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The path.
+    pub path: PathBuf,
+    /// How it differs.
+    pub kind: ChangeKind,
+    /// The path in the first state, where it is another one.
+    pub from: Option<PathBuf>,
+    /// What differs; empty for added and deleted.
+    pub what: Vec<What>,
+    /// The type in the first state.
+    pub type_a: Option<FileType>,
+    /// The type in the second state.
+    pub type_b: Option<FileType>,
+    /// Size in bytes in the first state.
+    pub size_a: Option<u64>,
+    /// Size in bytes in the second state.
+    pub size_b: Option<u64>,
+    /// The part that the path is in.
+    pub part: PartKind,
+}
+
+impl Change {
+    /// The path in the first state.
+    pub fn old_path(&self) -> &Path {
+        self.from.as_deref().unwrap_or(&self.path)
+    }
+}
+
+impl Serialize for Change {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(None)?;
+        text::serialize_path(&mut map, "path", "path_b64", &self.path)?;
+        map.serialize_entry("kind", &self.kind)?;
+        match &self.from {
+            Some(from) => text::serialize_path(&mut map, "from", "from_b64", from)?,
+            None => map.serialize_entry("from", &None::<()>)?,
+        }
+        map.serialize_entry("what", &self.what)?;
+        map.serialize_entry("type_a", &self.type_a)?;
+        map.serialize_entry("type_b", &self.type_b)?;
+        map.serialize_entry("size_a", &self.size_a)?;
+        map.serialize_entry("size_b", &self.size_b)?;
+        map.serialize_entry("part", &self.part)?;
+        map.end()
+    }
+}
+
+/// Numbers of a change list by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Paths added.
+    pub added: u64,
+    /// Paths whose content changed.
+    pub modified: u64,
+    /// Paths deleted.
+    pub deleted: u64,
+    /// Paths renamed.
+    pub renamed: u64,
+    /// Type and attribute changes.
+    pub other: u64,
+}
+
+impl Counts {
+    /// Counts the rows of a list.
+    pub fn of(changes: &[Change]) -> Self {
+        let mut c = Self::default();
+        for change in changes {
+            match change.kind {
+                ChangeKind::Added => c.added += 1,
+                ChangeKind::Modified => c.modified += 1,
+                ChangeKind::Deleted => c.deleted += 1,
+                ChangeKind::Renamed => c.renamed += 1,
+                ChangeKind::Type | ChangeKind::Meta => c.other += 1,
+            }
+        }
+        c
+    }
+    /// The sum.
+    pub fn total(&self) -> u64 {
+        self.added + self.modified + self.deleted + self.renamed + self.other
+    }
+}
+
+/// What of a part a restore covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// All of it.
+    All,
+    /// These paths (relative to the part's root), each with everything below it.
+    Paths(Vec<PathBuf>),
+}
+
+/// What a restore did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Restored {
+    /// Inodes changed, made, moved or removed.
+    pub changed: u64,
+}
+
+/// One difference found by the independent check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The path, relative to the part's root.
+    pub path: PathBuf,
+    /// What differs, in words ("mode 644, should be 755").
+    pub what: String,
+}
+
+/// An entry of a directory in some state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: PathBuf,
+    /// Its type.
+    pub file_type: FileType,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Modification time, nanoseconds since 1970.
+    pub mtime_ns: i128,
+}
+
+/// The content of a path in some state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A regular file's bytes, and whether that is all of them.
+    File {
+        /// The first bytes, up to the limit asked for.
+        bytes: Vec<u8>,
+        /// The whole size in bytes.
+        size: u64,
+    },
+    /// A link's target; never followed.
+    Link(PathBuf),
+    /// Anything else: only its type; never opened.
+    Other(FileType),
+}

@@ -1,0 +1,1 @@
+//! Making a live tree equal to a snapshot, in place.

@@ -1,0 +1,53 @@
+//! What keeps the checkpoints of a part: the trait, and the vaults.
+
+use std::path::Path;
+
+use super::{
+    Change, Checkpoint, CheckpointId, Content, Difference, Entry, NewCheckpoint, Restored, Result, Selection,
+    State,
+};
+use crate::progress::Progress;
+
+/// Keeps the checkpoints of one part of one sandbox. All paths are relative to the part's root. The real
+/// one is on Btrfs; the fake in memory behaves the same for everything above the engine.
+pub trait Vault: Send + Sync {
+    /// `btrfs`, `copy` or `memory`.
+    fn kind(&self) -> &'static str;
+    /// Takes a checkpoint of the present state. Durable when it returns.
+    fn checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint>;
+    /// All checkpoints, oldest first by sequence, damaged and incomplete ones included.
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>>;
+    /// Sets or clears (empty text) the label.
+    fn label(&self, id: &CheckpointId, label: &str) -> Result<()>;
+    /// Pins or unpins.
+    fn pin(&self, id: &CheckpointId, pinned: bool) -> Result<()>;
+    /// Removes checkpoints for good. Pinned ones are refused.
+    fn remove(&self, ids: &[CheckpointId], progress: &dyn Progress) -> Result<()>;
+    /// What differs from `a` to `b`, sorted by path. With `times`, also paths whose modification time alone
+    /// differs (folders never).
+    fn changes(&self, a: &State, b: &State, times: bool, progress: &dyn Progress) -> Result<Vec<Change>>;
+    /// The content of one path, at most `limit` bytes of a regular file. Links are not followed, nothing
+    /// but regular files is opened.
+    fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content>;
+    /// The entries of one folder, sorted by name.
+    fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>>;
+    /// Makes the present state equal to `target` in place. `safety` is a checkpoint of the present state
+    /// that was taken after all writers were stopped. Safe to run again after a kill, with a new safety.
+    fn restore(
+        &self,
+        safety: &CheckpointId,
+        target: &CheckpointId,
+        selection: &Selection,
+        progress: &dyn Progress,
+    ) -> Result<Restored>;
+    /// Compares the present state with `target` path by path, every attribute; shares no code path with
+    /// the change list that `restore` uses. At most 100 differences.
+    fn verify(
+        &self,
+        target: &CheckpointId,
+        selection: &Selection,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Difference>>;
+    /// Starts writing dirty data out, so that a checkpoint soon after is quick.
+    fn warm(&self) -> Result<()>;
+}

@@ -1,0 +1,62 @@
+//! What every error of every room can tell the user: its kind (and so the exit code), the path that it is
+//! about, and what helps.
+
+use std::path::Path;
+
+/// The kind of a failure; each kind is one exit code of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It did not work; the state is the one from before, or the message says what `recover` will finish.
+    Failed,
+    /// The call itself is wrong.
+    Usage,
+    /// A decision is needed first; the message names the flag.
+    Refused,
+    /// No such conversation, message, checkpoint or path.
+    NotFound,
+    /// Damaged or incomplete data was found.
+    Damaged,
+    /// The user cancelled.
+    Cancelled,
+}
+
+impl Kind {
+    /// The exit code of the process.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::NotFound => 4,
+            Self::Damaged => 5,
+            Self::Cancelled => 130,
+        }
+    }
+
+    /// The word used for it in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::Refused => "refused",
+            Self::NotFound => "not-found",
+            Self::Damaged => "damaged",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// An error that can be explained to the user. `Display` is one line without control bytes of foreign
+/// content (use [`crate::text::shown`] for names), the source chain holds the cause.
+pub trait Explain: std::error::Error + Send + Sync + 'static {
+    /// The kind, and so the exit code.
+    fn kind(&self) -> Kind;
+    /// The path that it is about.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+    /// What the user can do: a sentence or a command.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+}

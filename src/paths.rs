@@ -1,0 +1,1 @@
+//! Where things are: the invoking user's home, config and state folders.

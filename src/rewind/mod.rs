@@ -1,0 +1,122 @@
+//! Going back: the plan, the journal, the run, what a crash left, undo and redo.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use serde::{Serialize, Serializer};
+
+use crate::engine::{Change, CheckpointId};
+use crate::text;
+
+/// Why a rewind cannot be done as it is, or what must be decided first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Blocker {
+    /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `agent`
+    /// (the agent is at work), `nested` (a subvolume or mount inside is not covered), `space`.
+    pub kind: &'static str,
+    /// The process, where it is one.
+    pub pid: Option<i32>,
+    /// What it is, one harmless line.
+    pub what: String,
+    /// True if the rewind is refused as long as it stands; false if it is only told.
+    pub stops: bool,
+}
+
+/// What a rewind will do, computed before it does anything.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// The sandbox.
+    pub sandbox: String,
+    /// Where it goes back to.
+    pub target: CheckpointId,
+    /// The target in words: "just before message 3", "end of turn 2".
+    pub target_words: String,
+    /// The number of the message, where the target is one.
+    pub message: Option<u32>,
+    /// The steps, one line each.
+    pub steps: Vec<String>,
+    /// What differs from the target to now: all of it is taken back.
+    pub changes: Vec<Change>,
+    /// Those of them that are not the agent's doing but the user's own (or another's), after a turn's end.
+    #[serde(serialize_with = "paths")]
+    pub yours: Vec<PathBuf>,
+    /// What stands in the way.
+    pub blockers: Vec<Blocker>,
+    /// What is in the workspace but in no checkpoint (nested subvolumes, mounts), harmless lines.
+    pub not_covered: Vec<String>,
+    /// What happens to the conversation: `kept`, `rewound`, `forked`.
+    pub chat: &'static str,
+}
+
+fn paths<S: Serializer>(paths: &[PathBuf], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(paths.iter().map(|p| text::json_path(p).0))
+}
+
+/// The result of a rewind, an undo or a redo, after its check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The operation's id in the log.
+    pub operation: String,
+    /// The safety checkpoint taken before.
+    pub safety: CheckpointId,
+    /// Inodes changed in the workspace.
+    pub changed: u64,
+    /// True: the check after it found no difference to the target. It is never shown as done otherwise.
+    pub verified: bool,
+    /// `kept`, `rewound` or `forked`.
+    pub chat: &'static str,
+    /// An edited message was sent.
+    pub resent: bool,
+    /// What the user should know, harmless lines (a shell to `cd` again, a holder that was paused).
+    pub notes: Vec<String>,
+}
+
+/// What an entry of the operation log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationKind {
+    /// A folder was put under respool.
+    Track,
+    /// It was given back.
+    Untrack,
+    /// Back to a checkpoint.
+    Rewind,
+    /// A rewind taken back.
+    Undo,
+    /// An undo taken back.
+    Redo,
+}
+
+/// Where an operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationState {
+    /// It was done and checked.
+    Done,
+    /// It was taken back later.
+    Undone,
+    /// It was cut short; `recover` finishes it or takes it back.
+    Interrupted,
+    /// It failed or was cut short, and everything is as before it.
+    RolledBack,
+}
+
+/// An entry of the operation log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    /// Its id, `op-...`.
+    pub id: String,
+    /// What was done.
+    pub kind: OperationKind,
+    /// When it began.
+    #[serde(serialize_with = "crate::text::serialize_time")]
+    pub time: DateTime<Utc>,
+    /// The message that it went back to, in words.
+    pub message: Option<String>,
+    /// Where it stands.
+    pub state: OperationState,
+    /// Its safety checkpoint.
+    pub safety: Option<CheckpointId>,
+    /// Where it went.
+    pub target: Option<CheckpointId>,
+}

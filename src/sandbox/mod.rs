@@ -1,0 +1,1 @@
+//! Where the agent ran: which sandbox a path belongs to, who holds files in it, how its writers are stopped.

@@ -1,0 +1,175 @@
+//! Text for people and for JSON: foreign bytes made harmless, paths, sizes, ages.
+
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use base64::Engine as _;
+use chrono::{DateTime, Utc};
+use serde::ser::{SerializeMap, Serializer};
+
+/// True for characters that must never reach a terminal: C0, DEL, C1, and the bidirectional and invisible
+/// format controls that can reorder or hide text.
+pub fn is_unsafe_char(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Appends `c` in a visible, harmless form: control characters as `^[`-like carets, others as `\u{..}`.
+fn push_visible(out: &mut String, c: char) {
+    match c {
+        '\n' => out.push('␤'),
+        '\t' => out.push('⇥'),
+        '\r' => out.push('␍'),
+        c if (c as u32) < 0x20 => {
+            out.push('^');
+            out.push((c as u8 + 0x40) as char);
+        }
+        '\x7f' => out.push_str("^?"),
+        c => {
+            let _written = write!(out, "\\u{{{:x}}}", c as u32);
+        }
+    }
+}
+
+/// `s` with every unsafe character made visible; newlines and tabs too, so the result is one line.
+pub fn shown(s: &str) -> String {
+    let mut out = String::with_capacity(s.len());
+    for c in s.chars() {
+        if is_unsafe_char(c) {
+            push_visible(&mut out, c);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// The bytes as harmless one-line text; invalid UTF-8 is shown as `\xNN`.
+pub fn shown_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(&shown(chunk.valid()));
+        for b in chunk.invalid() {
+            let _written = write!(out, "\\x{b:02x}");
+        }
+    }
+    out
+}
+
+/// A path as harmless one-line text.
+pub fn shown_path(path: &Path) -> String {
+    shown_bytes(path.as_os_str().as_bytes())
+}
+
+/// The path for JSON: text with invalid UTF-8 replaced, and the exact bytes in base64 where that loses any.
+pub fn json_path(path: &Path) -> (String, Option<String>) {
+    let bytes = path.as_os_str().as_bytes();
+    match std::str::from_utf8(bytes) {
+        Ok(s) => (s.to_owned(), None),
+        Err(_) => (
+            String::from_utf8_lossy(bytes).into_owned(),
+            Some(base64::engine::general_purpose::STANDARD.encode(bytes)),
+        ),
+    }
+}
+
+/// Writes `"name"` and, where needed, `"name_b64"` into a JSON object.
+pub fn serialize_path<M: SerializeMap>(
+    map: &mut M,
+    name: &'static str,
+    b64: &'static str,
+    path: &Path,
+) -> Result<(), M::Error> {
+    let (text, exact) = json_path(path);
+    map.serialize_entry(name, &text)?;
+    if let Some(exact) = exact {
+        map.serialize_entry(b64, &exact)?;
+    }
+    Ok(())
+}
+
+/// Serializes an instant as RFC 3339 in UTC with a `Z`.
+pub fn serialize_time<S: Serializer>(time: &DateTime<Utc>, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(&rfc3339(*time))
+}
+
+/// RFC 3339 in UTC, milliseconds, `Z`.
+pub fn rfc3339(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+}
+
+/// A size for people: `17 B`, `3.2 KiB`, `1.5 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// How long ago, in at most four characters: `now`, `12s`, `5m`, `3h`, `9d`, `2y`.
+pub fn age(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let s = (now - then).num_seconds();
+    match s {
+        i64::MIN..=0 => "now".into(),
+        1..=59 => format!("{s}s"),
+        60..=3599 => format!("{}m", s / 60),
+        3600..=86_399 => format!("{}h", s / 3600),
+        86_400..=31_535_999 => format!("{}d", s / 86_400),
+        _ => format!("{}y", s / 31_536_000),
+    }
+}
+
+/// The first line that is not blank, made harmless.
+pub fn first_line(s: &str) -> String {
+    shown(s.lines().find(|l| !l.trim().is_empty()).unwrap_or("").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn control_and_bidi_characters_become_visible() {
+        assert_eq!(shown("a\x1b]52;c;x\x07b"), "a^[]52;c;x^Gb");
+        assert_eq!(shown("\u{9b}31m\u{202e}x"), "\\u{9b}31m\\u{202e}x");
+        assert_eq!(shown("new\nline\tx\r"), "new␤line⇥x␍");
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_shown_and_kept() {
+        let p = Path::new(OsStr::from_bytes(b"bad\xff\xfe"));
+        assert_eq!(shown_path(p), "bad\\xff\\xfe");
+        let (text, exact) = json_path(p);
+        assert_eq!(text, "bad\u{fffd}\u{fffd}");
+        assert_eq!(exact.as_deref(), Some("YmFk//4="));
+        assert_eq!(json_path(Path::new("plain")), ("plain".to_owned(), None));
+    }
+
+    #[test]
+    fn sizes_and_ages() {
+        assert_eq!(size(17), "17 B");
+        assert_eq!(size(3 << 20), "3.0 MiB");
+        let now = DateTime::from_timestamp(1_000_000, 0).expect("valid");
+        let at = |s| DateTime::from_timestamp(1_000_000 - s, 0).expect("valid");
+        assert_eq!(
+            [
+                age(at(-5), now),
+                age(at(59), now),
+                age(at(61), now),
+                age(at(7200), now)
+            ],
+            ["now", "59s", "1m", "2h"]
+        );
+    }
+}
