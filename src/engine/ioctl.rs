@@ -116,21 +116,29 @@ struct RawLoopConfig {
 }
 const _: () = assert!(size_of::<RawLoopConfig>() == 304);
 
-nix::ioctl_write_ptr!(ioc_snap_create_v2, MAGIC, 23, VolArgsV2);
-nix::ioctl_write_ptr!(ioc_subvol_create_v2, MAGIC, 24, VolArgsV2);
-nix::ioctl_write_ptr!(ioc_snap_destroy_v2, MAGIC, 63, VolArgsV2);
-nix::ioctl_read!(ioc_subvol_getflags, MAGIC, 25, u64);
-nix::ioctl_write_ptr!(ioc_subvol_setflags, MAGIC, 26, u64);
-nix::ioctl_none!(ioc_sync, MAGIC, 8);
-nix::ioctl_read!(ioc_start_sync, MAGIC, 24, u64);
-nix::ioctl_read!(ioc_get_subvol_info, MAGIC, 60, RawSubvolInfo);
-nix::ioctl_read!(ioc_fs_info, MAGIC, 31, RawFsInfo);
-nix::ioctl_write_ptr!(ioc_resize, MAGIC, 3, VolArgs);
-nix::ioctl_write_ptr!(ioc_subvol_sync_wait, MAGIC, 65, RawSubvolWait);
-nix::ioctl_write_ptr!(ioc_clone_range, MAGIC, 13, RawCloneRange);
-nix::ioctl_write_ptr_bad!(ioc_loop_configure, 0x4C0A, RawLoopConfig);
-nix::ioctl_read_bad!(ioc_loop_get_status64, 0x4C05, RawLoopInfo);
-nix::ioctl_none_bad!(ioc_loop_ctl_get_free, 0x4C82);
+mod raw {
+    use super::{
+        MAGIC, RawCloneRange, RawFsInfo, RawLoopConfig, RawLoopInfo, RawSubvolInfo, RawSubvolWait, VolArgs,
+        VolArgsV2,
+    };
+
+    nix::ioctl_write_ptr!(ioc_snap_create_v2, MAGIC, 23, VolArgsV2);
+    nix::ioctl_write_ptr!(ioc_subvol_create_v2, MAGIC, 24, VolArgsV2);
+    nix::ioctl_write_ptr!(ioc_snap_destroy_v2, MAGIC, 63, VolArgsV2);
+    nix::ioctl_read!(ioc_subvol_getflags, MAGIC, 25, u64);
+    nix::ioctl_write_ptr!(ioc_subvol_setflags, MAGIC, 26, u64);
+    nix::ioctl_none!(ioc_sync, MAGIC, 8);
+    nix::ioctl_read!(ioc_start_sync, MAGIC, 24, u64);
+    nix::ioctl_read!(ioc_get_subvol_info, MAGIC, 60, RawSubvolInfo);
+    nix::ioctl_read!(ioc_fs_info, MAGIC, 31, RawFsInfo);
+    nix::ioctl_write_ptr!(ioc_resize, MAGIC, 3, VolArgs);
+    nix::ioctl_write_ptr!(ioc_subvol_sync_wait, MAGIC, 65, RawSubvolWait);
+    nix::ioctl_write_ptr!(ioc_clone_range, MAGIC, 13, RawCloneRange);
+    nix::ioctl_write_ptr_bad!(ioc_loop_configure, 0x4C0A, RawLoopConfig);
+    nix::ioctl_read_bad!(ioc_loop_get_status64, 0x4C05, RawLoopInfo);
+    nix::ioctl_none_bad!(ioc_loop_ctl_get_free, 0x4C82);
+}
+use raw::*;
 
 fn err(e: nix::errno::Errno) -> io::Error {
     io::Error::from_raw_os_error(e as i32)
