@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(size(17), "17 B");
         assert_eq!(size(3 << 20), "3.0 MiB");
         let now = DateTime::from_timestamp(1_000_000, 0).expect("valid");
-        let at = |s| DateTime::from_timestamp(1_000_000 - s, 0).expect("valid");
+        let at = |s: i64| DateTime::from_timestamp(1_000_000 - s, 0).expect("valid");
         assert_eq!(
             [
                 age(at(-5), now),

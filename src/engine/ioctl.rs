@@ -138,7 +138,11 @@ mod raw {
     nix::ioctl_read_bad!(ioc_loop_get_status64, 0x4C05, RawLoopInfo);
     nix::ioctl_none_bad!(ioc_loop_ctl_get_free, 0x4C82);
 }
-use raw::*;
+use raw::{
+    ioc_clone_range, ioc_fs_info, ioc_get_subvol_info, ioc_loop_configure, ioc_loop_ctl_get_free,
+    ioc_loop_get_status64, ioc_resize, ioc_snap_create_v2, ioc_snap_destroy_v2, ioc_start_sync,
+    ioc_subvol_create_v2, ioc_subvol_setflags, ioc_subvol_sync_wait, ioc_sync,
+};
 
 fn err(e: nix::errno::Errno) -> io::Error {
     io::Error::from_raw_os_error(e as i32)
