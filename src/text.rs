@@ -1,7 +1,7 @@
 //! Text for people and for JSON: foreign bytes made harmless, paths, sizes, ages.
 
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use base64::Engine as _;
@@ -101,6 +101,38 @@ pub fn rfc3339(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
+/// A path that survives JSON whatever its bytes: a string where it is UTF-8, else `b64:` and base64.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ExactPath(pub std::path::PathBuf);
+
+impl serde::Serialize for ExactPath {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.0.to_str() {
+            Some(text) if !text.starts_with("b64:") => s.serialize_str(text),
+            _ => {
+                let bytes = self.0.as_os_str().as_bytes();
+                s.serialize_str(&format!(
+                    "b64:{}",
+                    base64::engine::general_purpose::STANDARD.encode(bytes)
+                ))
+            }
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ExactPath {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        let Some(code) = text.strip_prefix("b64:") else {
+            return Ok(Self(text.into()));
+        };
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(code)
+            .map_err(serde::de::Error::custom)?;
+        Ok(Self(std::ffi::OsString::from_vec(bytes).into()))
+    }
+}
+
 /// A size for people: `17 B`, `3.2 KiB`, `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -154,6 +186,14 @@ mod tests {
         assert_eq!(text, "bad\u{fffd}\u{fffd}");
         assert_eq!(exact.as_deref(), Some("YmFk//4="));
         assert_eq!(json_path(Path::new("plain")), ("plain".to_owned(), None));
+        for exact in [
+            ExactPath(p.to_owned()),
+            ExactPath("b64:x".into()),
+            ExactPath("plain".into()),
+        ] {
+            let json = serde_json::to_string(&exact).expect("json");
+            assert_eq!(serde_json::from_str::<ExactPath>(&json).expect("back"), exact);
+        }
     }
 
     #[test]

@@ -1,5 +1,14 @@
 //! Going back: the plan, the journal, the run, what a crash left, undo and redo.
 
+mod error;
+pub mod journal;
+pub mod plan;
+pub mod recover;
+pub mod run;
+pub mod undo;
+
+pub use error::{Result, RewindError};
+
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
@@ -48,7 +57,7 @@ pub struct Plan {
     pub chat: &'static str,
 }
 
-fn paths<S: Serializer>(paths: &[PathBuf], s: S) -> Result<S::Ok, S::Error> {
+fn paths<S: Serializer>(paths: &[PathBuf], s: S) -> std::result::Result<S::Ok, S::Error> {
     s.collect_seq(paths.iter().map(|p| text::json_path(p).0))
 }
 

@@ -1,5 +1,8 @@
 //! Message x checkpoint: the only room where conversation and engine are joined.
 
+pub mod join;
+pub mod select;
+
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 

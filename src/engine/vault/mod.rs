@@ -31,11 +31,12 @@ pub trait Vault: Send + Sync {
     fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content>;
     /// The entries of one folder, sorted by name.
     fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>>;
-    /// Makes the present state equal to `target` in place. `safety` is a checkpoint of the present state
-    /// that was taken after all writers were stopped. Safe to run again after a kill, with a new safety.
+    /// Makes the present state equal to `target` in place. `from` is the present state: a checkpoint taken
+    /// after all writers were stopped, or [`State::Now`], of which a temporary one is taken then. Safe to
+    /// run again after a kill, with `Now`.
     fn restore(
         &self,
-        safety: &CheckpointId,
+        from: &State,
         target: &CheckpointId,
         selection: &Selection,
         progress: &dyn Progress,

@@ -1,0 +1,159 @@
+//! The plan of a rewind: pure, from facts gathered before.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::{Blocker, Plan};
+use crate::engine::{Change, CheckpointId, Counts};
+use crate::sandbox::holders::Holder;
+use crate::text::{shown, shown_path, size};
+
+/// What a plan is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The sandbox's id.
+    pub sandbox: String,
+    /// The workspace.
+    pub workspace: PathBuf,
+    /// Where it goes.
+    pub target: Option<CheckpointId>,
+    /// That in words.
+    pub target_words: String,
+    /// The message, where the target is one.
+    pub message: Option<u32>,
+    /// What differs from the target to now, within the selection.
+    pub changes: Vec<Change>,
+    /// What differs in each stretch between a turn's end and the next message after the target.
+    pub between: Vec<Change>,
+    /// Who holds the workspace.
+    pub holders: Vec<Holder>,
+    /// Nested subvolumes and mounts, relative to the workspace.
+    pub not_covered: Vec<PathBuf>,
+    /// The agent is at work on this conversation.
+    pub at_work: bool,
+    /// Free bytes on the pool, if known to be low.
+    pub low_space: Option<u64>,
+    /// The paths asked for, if not all.
+    pub paths: Option<Vec<PathBuf>>,
+}
+
+/// True if `path` is `root` or below it.
+pub fn within(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|r| path.starts_with(r) || r.as_os_str() == ".")
+}
+
+/// Keeps the changes that a selection of paths covers.
+pub fn narrowed(changes: Vec<Change>, paths: Option<&[PathBuf]>) -> Vec<Change> {
+    let Some(paths) = paths else { return changes };
+    changes
+        .into_iter()
+        .filter(|c| within(&c.path, paths) || within(c.old_path(), paths))
+        .collect()
+}
+
+/// The user's own paths among the changes: those that also changed between turns.
+fn yours(changes: &[Change], between: &[Change]) -> Vec<PathBuf> {
+    let own: BTreeSet<&Path> = between
+        .iter()
+        .flat_map(|c| [c.path.as_path(), c.old_path()])
+        .collect();
+    changes
+        .iter()
+        .filter(|c| own.contains(c.path.as_path()) || own.contains(c.old_path()))
+        .map(|c| c.path.clone())
+        .collect()
+}
+
+fn blockers(facts: &Facts) -> Vec<Blocker> {
+    let mut out = Vec::new();
+    if facts.at_work {
+        out.push(Blocker {
+            kind: "agent",
+            pid: None,
+            what: "the agent is at work on this conversation: stop it first".into(),
+            stops: true,
+        });
+    }
+    for h in &facts.holders {
+        let name = shown(&h.comm);
+        let (kind, what) = match (h.open, h.own) {
+            (true, false) => ("holder", format!("{name} has files open: it is paused meanwhile")),
+            (true, true) => (
+                "holder",
+                format!("{name} has files open, but belongs to your terminal: it is not paused"),
+            ),
+            (false, _) => (
+                "cwd",
+                format!("{name} has its working folder here: it is left alone"),
+            ),
+        };
+        out.push(Blocker {
+            kind,
+            pid: Some(h.pid),
+            what,
+            stops: false,
+        });
+    }
+    for path in &facts.not_covered {
+        let what = format!("{} is not covered: it stays as it is", shown_path(path));
+        out.push(Blocker {
+            kind: "nested",
+            pid: None,
+            what,
+            stops: false,
+        });
+    }
+    if let Some(free) = facts.low_space {
+        out.push(Blocker {
+            kind: "space",
+            pid: None,
+            what: format!("only {} free on the pool", size(free)),
+            stops: false,
+        });
+    }
+    out
+}
+
+fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
+    let place = shown_path(&facts.workspace);
+    let what = match &facts.paths {
+        None => place,
+        Some(paths) => paths.iter().map(|p| shown_path(p)).collect::<Vec<_>>().join(", "),
+    };
+    let mut steps = Vec::new();
+    let held = facts.holders.iter().filter(|h| h.open && !h.own).count();
+    if held > 0 {
+        steps.push(format!(
+            "pause {held} process{}",
+            if held == 1 { "" } else { "es" }
+        ));
+    }
+    steps.push("take a safety checkpoint of the state now".into());
+    steps.push(format!(
+        "make {what} equal to {}: {} paths change",
+        facts.target_words,
+        counts.total()
+    ));
+    steps.push("check every path and attribute against the checkpoint".into());
+    if held > 0 {
+        steps.push("let the paused processes go on".into());
+    }
+    steps.push("leave the conversation as it is".into());
+    steps
+}
+
+/// Makes the plan; `None` without a target.
+pub fn plan(facts: &Facts) -> Option<Plan> {
+    Some(Plan {
+        sandbox: facts.sandbox.clone(),
+        target: facts.target.clone()?,
+        target_words: facts.target_words.clone(),
+        message: facts.message,
+        steps: steps(facts, Counts::of(&facts.changes)),
+        yours: yours(&facts.changes, &facts.between),
+        changes: facts.changes.clone(),
+        blockers: blockers(facts),
+        not_covered: facts.not_covered.iter().map(|p| shown_path(p)).collect(),
+        chat: "kept",
+    })
+}

@@ -1,0 +1,78 @@
+//! What a crash left: an operation whose journal is open and whose lock is free.
+
+use serde::Serialize;
+
+use super::error::{Result, RewindError};
+use super::journal::{Lock, Phase, Record};
+use super::run::Ground;
+use super::{OperationKind, OperationState};
+use crate::engine::State;
+use crate::progress::Progress;
+
+/// What became of an interrupted operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// It reached its target after all.
+    Finished,
+    /// Everything is as it was before it.
+    RolledBack,
+}
+
+/// One recovered operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Recovered {
+    /// Its id.
+    pub operation: String,
+    /// What became of it.
+    pub outcome: How,
+}
+
+impl Ground<'_> {
+    /// Finishes or rolls back an interrupted rewind, undo or redo. The caller holds the lock.
+    pub fn recover(&self, _lock: &Lock, progress: &dyn Progress) -> Result<Option<Recovered>> {
+        let Some(mut record) = self.log.interrupted()? else {
+            return Ok(None);
+        };
+        if matches!(record.kind, OperationKind::Track | OperationKind::Untrack) {
+            return Ok(None);
+        }
+        let operation = record.id.clone();
+        let outcome = match record.phase {
+            Phase::Applying if record.safety.is_some() => self.finish_or_take_back(&mut record, progress)?,
+            Phase::RollingBack => {
+                let cause = RewindError::NoOperation(
+                    record.error.clone().unwrap_or_else(|| "it was cut short".into()),
+                );
+                let _frozen = self.freeze.freeze()?;
+                self.safety(&record)?;
+                match self.take_back(&mut record, cause) {
+                    RewindError::RolledBack { .. } => How::RolledBack,
+                    other => return Err(other),
+                }
+            }
+            // no safety checkpoint is recorded: nothing had been changed
+            _ => {
+                self.log.close(&mut record, OperationState::RolledBack)?;
+                How::RolledBack
+            }
+        };
+        Ok(Some(Recovered { operation, outcome }))
+    }
+
+    fn finish_or_take_back(&self, record: &mut Record, progress: &dyn Progress) -> Result<How> {
+        let _frozen = self.freeze.freeze()?;
+        // somebody may have worked here since the crash: that must not be lost
+        let left = State::Checkpoint(self.safety(record)?);
+        match self.restore_and_check(record, &left, progress).map(drop) {
+            Ok(()) => {
+                self.finish(record)?;
+                Ok(How::Finished)
+            }
+            Err(cause) => match self.take_back(record, cause) {
+                RewindError::RolledBack { .. } => Ok(How::RolledBack),
+                other => Err(other),
+            },
+        }
+    }
+}

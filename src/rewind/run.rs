@@ -1,0 +1,224 @@
+//! The order of things in a rewind, an undo and a redo: journal, writers stopped, safety checkpoint,
+//! restore, check, writers on, log. A failure at any step puts everything back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::error::{Result, RewindError};
+use super::journal::{Lock, Log, Phase, Record};
+use super::{OperationKind, OperationState, Outcome};
+use crate::engine::vault::Vault;
+use crate::engine::{CheckpointId, CheckpointKind, EngineError, How, NewCheckpoint, Selection, State};
+use crate::process::fault_point;
+use crate::progress::Progress;
+use crate::sandbox::freeze::{Freeze, Frozen};
+use crate::text::shown;
+
+/// How long a writing command waits for another one.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a rewind works on.
+pub struct Ground<'a> {
+    /// The vault of the workspace.
+    pub vault: &'a dyn Vault,
+    /// The operation log of the sandbox.
+    pub log: &'a Log,
+    /// How its writers are stopped.
+    pub freeze: &'a dyn Freeze,
+    /// The workspace, for messages.
+    pub workspace: &'a Path,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// Rewind, undo or redo.
+    pub kind: OperationKind,
+    /// Where to.
+    pub target: CheckpointId,
+    /// The target in words.
+    pub words: String,
+    /// What of it.
+    pub selection: Selection,
+    /// Undo and redo: the operation taken back.
+    pub of: Option<String>,
+}
+
+impl Ground<'_> {
+    /// Takes the lock of the sandbox.
+    pub fn lock(&self) -> Result<Lock> {
+        self.log.lock(self.workspace, PATIENCE)
+    }
+
+    /// Does it. The caller holds the lock, and has recovered what a crash left.
+    pub fn run(&self, _lock: &Lock, order: &Order, progress: &dyn Progress) -> Result<Outcome> {
+        self.usable(&order.target)?;
+        let mut record = Record::new(order.kind);
+        record.target = Some(order.target.clone());
+        record.words = Some(order.words.clone());
+        record.of.clone_from(&order.of);
+        record.set_selection(&order.selection);
+        self.log.begin(&mut record)?;
+        fault_point("rewind-planned");
+        progress.step("stopping writers", 0, 0);
+        let frozen = match self.freeze.freeze() {
+            Ok(frozen) => frozen,
+            Err(cause) => return Err(self.take_back(&mut record, cause.into())),
+        };
+        fault_point("rewind-frozen");
+        // writers stay stopped until the record is closed, whichever way it goes
+        match self.carry_out(&mut record, &frozen, progress) {
+            Ok(outcome) => Ok(outcome),
+            Err(cause) => Err(self.take_back(&mut record, cause)),
+        }
+    }
+
+    /// The target must be there and whole.
+    fn usable(&self, target: &CheckpointId) -> Result<()> {
+        use crate::engine::Health;
+        let found = self
+            .vault
+            .checkpoints()?
+            .into_iter()
+            .find(|c| c.meta.id == *target);
+        let id = target.to_string();
+        match found.map(|c| c.health) {
+            Some(Health::Ok) => Ok(()),
+            Some(Health::Incomplete(reason) | Health::Damaged(reason)) => {
+                Err(EngineError::DamagedCheckpoint { id, reason }.into())
+            }
+            None => Err(EngineError::NoCheckpoint { id }.into()),
+        }
+    }
+
+    /// A checkpoint of the present state, before anything is destroyed.
+    pub(super) fn safety(&self, record: &Record) -> Result<CheckpointId> {
+        let mut new = NewCheckpoint::of(CheckpointKind::Safety, How::Own);
+        new.operation = Some(record.id.clone());
+        Ok(self.vault.checkpoint(&new)?.meta.id)
+    }
+
+    fn carry_out(&self, record: &mut Record, frozen: &Frozen, progress: &dyn Progress) -> Result<Outcome> {
+        progress.step("safety checkpoint", 0, 0);
+        let safety = self.safety(record)?;
+        fault_point("rewind-safety");
+        record.safety = Some(safety.clone());
+        self.log.advance(record, Phase::Applying)?;
+        fault_point("rewind-applying");
+        let changed = self.restore_and_check(record, &State::Checkpoint(safety.clone()), progress)?;
+        fault_point("rewind-checked");
+        self.finish(record)?;
+        fault_point("rewind-closed");
+        Ok(Outcome {
+            operation: record.id.clone(),
+            safety,
+            changed,
+            verified: true,
+            chat: "kept",
+            resent: false,
+            notes: notes(frozen),
+        })
+    }
+
+    /// Restores the record's target and proves that it is equal; a second try covers a writer that slipped in.
+    pub(super) fn restore_and_check(
+        &self,
+        record: &Record,
+        from: &State,
+        progress: &dyn Progress,
+    ) -> Result<u64> {
+        let target = record
+            .target
+            .clone()
+            .ok_or_else(|| damaged(record, "it names no target"))?;
+        let selection = record.selection();
+        let mut changed = 0;
+        let mut from = from.clone();
+        let mut last = Vec::new();
+        for _attempt in 0..2 {
+            progress.step("restoring", 0, 0);
+            changed += self.vault.restore(&from, &target, &selection, progress)?.changed;
+            fault_point("rewind-restored");
+            progress.step("checking", 0, 0);
+            last = self.vault.verify(&target, &selection, progress)?;
+            if last.is_empty() {
+                return Ok(changed);
+            }
+            from = State::Now;
+        }
+        Err(RewindError::NotEqual(last))
+    }
+
+    /// Closes a record that reached its target, and marks what it took back.
+    pub(super) fn finish(&self, record: &mut Record) -> Result<()> {
+        // first the others: if this process dies in between, the record is still open and is finished again
+        super::undo::mark_taken_back(self.log, record)?;
+        self.log.close(record, OperationState::Done)
+    }
+
+    /// After a failure: back to the safety checkpoint if anything can have changed. Gives the error to show.
+    /// The caller keeps the writers stopped.
+    pub(super) fn take_back(&self, record: &mut Record, cause: RewindError) -> RewindError {
+        record.error = Some(cause.to_string());
+        let back = || -> Result<()> {
+            let Some(safety) = record.safety.clone() else {
+                return Ok(());
+            };
+            let mut back = record.clone();
+            self.log.advance(&mut back, Phase::RollingBack)?;
+            fault_point("rewind-rolling-back");
+            back.target = Some(safety);
+            back.paths = None;
+            self.restore_and_check(&back, &State::Now, &crate::progress::Silent)?;
+            Ok(())
+        };
+        match back() {
+            Ok(()) => match self.log.close(record, OperationState::RolledBack) {
+                Ok(()) => RewindError::RolledBack {
+                    cause: Box::new(cause),
+                },
+                Err(second) => stuck(record, cause, second),
+            },
+            Err(second) => stuck(record, cause, second),
+        }
+    }
+}
+
+fn stuck(record: &Record, cause: RewindError, second: RewindError) -> RewindError {
+    let safety = record
+        .safety
+        .as_ref()
+        .map_or_else(String::new, ToString::to_string);
+    RewindError::Stuck {
+        cause: Box::new(cause),
+        second: Box::new(second),
+        safety,
+    }
+}
+
+fn damaged(record: &Record, reason: &str) -> RewindError {
+    RewindError::DamagedLog {
+        path: record.id.clone().into(),
+        reason: reason.into(),
+    }
+}
+
+/// What the user should know of processes that were or were not stopped.
+fn notes(frozen: &Frozen) -> Vec<String> {
+    let mut notes = Vec::new();
+    for h in &frozen.stopped {
+        notes.push(format!(
+            "process {} ({}) was paused meanwhile",
+            h.pid,
+            shown(&h.comm)
+        ));
+    }
+    for h in frozen.left.iter().filter(|h| h.writes) {
+        notes.push(format!(
+            "process {} ({}) has files open for writing and was not paused",
+            h.pid,
+            shown(&h.comm)
+        ));
+    }
+    notes
+}

@@ -1,0 +1,206 @@
+//! Stopping the writers of a part for the time of a restore. A helper process started before the first one
+//! is stopped holds a pipe, and lets all of them go on when respool is done or dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::holders::{Holder, Place, holders};
+use crate::failure::{Explain, Kind};
+use crate::process;
+
+/// The hidden command of the helper process.
+pub const THAW_COMMAND: &str = "__thaw";
+
+/// What can go wrong when writers are stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezeError {
+    /// The helper could not be started.
+    #[error("cannot start the process that lets stopped programs go on: {0}")]
+    Helper(#[source] std::io::Error),
+    /// A writer could not be stopped.
+    #[error("process {pid} ({comm}) cannot be stopped")]
+    Stop {
+        /// The process.
+        pid: i32,
+        /// Its name, harmless.
+        comm: String,
+    },
+}
+
+impl Explain for FreezeError {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Helper(_) => Kind::Failed,
+            Self::Stop { .. } => Kind::Refused,
+        }
+    }
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Helper(_) => None,
+            Self::Stop { pid, .. } => Some(format!("end it first: kill {pid}")),
+        }
+    }
+}
+
+/// Stops the writers of a part.
+pub trait Freeze {
+    /// Stops them; they go on when the guard is dropped, or when this process dies.
+    fn freeze(&self) -> Result<Frozen, FreezeError>;
+}
+
+/// Stopped writers. They go on when it is dropped.
+#[derive(Debug, Default)]
+pub struct Frozen {
+    helper: Option<(Child, Option<ChildStdin>)>,
+    /// Who was stopped.
+    pub stopped: Vec<Holder>,
+    /// Holders that were left alone: a working directory only, or respool's own session.
+    pub left: Vec<Holder>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Some((mut child, pipe)) = self.helper.take() {
+            drop(pipe);
+            if let Err(e) = child.wait() {
+                tracing::warn!("the thawing helper: {e}");
+            }
+        }
+    }
+}
+
+/// Freezes nothing: for parts that no process can hold, and for tests.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct NoWriters;
+
+impl Freeze for NoWriters {
+    fn freeze(&self) -> Result<Frozen, FreezeError> {
+        Ok(Frozen::default())
+    }
+}
+
+/// Stops the holders of the subvolume with this device number by SIGSTOP.
+#[derive(Debug, Clone, Copy)]
+pub struct StopHolders {
+    /// The device number of the live subvolume.
+    pub device: u64,
+}
+
+impl Freeze for StopHolders {
+    fn freeze(&self) -> Result<Frozen, FreezeError> {
+        let mut frozen = Frozen::default();
+        // a writer may start another before it is stopped: look again until none is new
+        for _round in 0..8 {
+            let all = holders(&Place::Device(self.device));
+            let new: Vec<Holder> = all
+                .iter()
+                .filter(|h| {
+                    h.open
+                        && !h.own
+                        && !frozen.left.contains(h)
+                        && !frozen
+                            .stopped
+                            .iter()
+                            .any(|s| s.pid == h.pid && s.start == h.start)
+                })
+                .cloned()
+                .collect();
+            if new.is_empty() {
+                frozen.left.extend(all.into_iter().filter(|h| h.own || !h.open));
+                break;
+            }
+            for h in new {
+                stop(&mut frozen, h)?;
+            }
+        }
+        Ok(frozen)
+    }
+}
+
+fn stop(frozen: &mut Frozen, holder: Holder) -> Result<(), FreezeError> {
+    // one that its user had stopped already must not be let go on by us
+    if process::stat(holder.pid).is_some_and(|s| s.start == holder.start && s.state == 'T') {
+        frozen.left.push(holder);
+        return Ok(());
+    }
+    if frozen.helper.is_none() {
+        frozen.helper = Some(start_helper().map_err(FreezeError::Helper)?);
+    }
+    if let Some((_, Some(pipe))) = &mut frozen.helper {
+        writeln!(pipe, "{} {}", holder.pid, holder.start)
+            .and_then(|()| pipe.flush())
+            .map_err(FreezeError::Helper)?;
+    }
+    if !process::alive(holder.pid, holder.start) {
+        return Ok(());
+    }
+    let failed = || FreezeError::Stop {
+        pid: holder.pid,
+        comm: crate::text::shown(&holder.comm),
+    };
+    match kill(Pid::from_raw(holder.pid), Signal::SIGSTOP) {
+        Ok(()) => {}
+        Err(nix::errno::Errno::ESRCH) => return Ok(()),
+        Err(_) => return Err(failed()),
+    }
+    let until = Instant::now() + Duration::from_secs(3);
+    while process::stat(holder.pid)
+        .is_some_and(|s| s.start == holder.start && !matches!(s.state, 'T' | 't' | 'Z' | 'X'))
+    {
+        if Instant::now() > until {
+            return Err(failed());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    frozen.stopped.push(holder);
+    Ok(())
+}
+
+fn start_helper() -> std::io::Result<(Child, Option<ChildStdin>)> {
+    let mut child = Command::new("/proc/self/exe")
+        .arg(THAW_COMMAND)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .spawn()?;
+    // it answers once it has left our session: from then on no signal to our terminal reaches it
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim() != "ready" {
+        return Err(std::io::Error::other("it did not answer"));
+    }
+    let pipe = child.stdin.take();
+    Ok((child, pipe))
+}
+
+/// The helper: reads `pid start` lines until its standard input ends, then lets each of these processes go on.
+pub fn thaw_helper() -> std::io::Result<()> {
+    rustix::process::setsid()?;
+    println!("ready");
+    std::io::stdout().flush()?;
+    let mut stopped: Vec<(i32, u64)> = Vec::new();
+    for line in std::io::stdin().lock().lines() {
+        // a torn last line cannot be acted on; all that were stopped came in whole lines before
+        let Ok(line) = line else { break };
+        if let Some((pid, start)) = line.split_once(' ')
+            && let (Ok(pid), Ok(start)) = (pid.parse(), start.parse())
+        {
+            stopped.push((pid, start));
+        }
+    }
+    for (pid, start) in stopped {
+        if process::alive(pid, start)
+            && let Err(e) = kill(Pid::from_raw(pid), Signal::SIGCONT)
+        {
+            tracing::warn!("process {pid}: {e}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Which checkpoint belongs to which message: by ids, never by time or count.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use chrono::{DateTime, Utc};
+
+use super::{CheckpointState, Row, RowCheckpoint};
+use crate::conversation::{Conversation, Message};
+use crate::engine::{Checkpoint, CheckpointId, CheckpointKind, Health};
+use crate::text::shown;
+
+/// The hash that ties a hook's checkpoint to its message before the agent has given it an id: 16 hex
+/// characters of the text's BLAKE3.
+pub fn text_hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+}
+
+/// A conversation id without its dashes: hooks write it with them, folders without.
+pub fn plain_id(id: &str) -> String {
+    id.chars()
+        .filter(|c| *c != '-')
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+/// What is known of a sandbox besides its checkpoints.
+#[derive(Debug, Clone, Default)]
+pub struct Background {
+    /// When the folder was tracked.
+    pub tracked_since: Option<DateTime<Utc>>,
+    /// Checkpoints that retention removed, by the message's native id.
+    pub thinned: HashSet<String>,
+}
+
+/// The mark by which a hook's answer names a failure: what follows it is the reason.
+pub const HOOK_FAILED: &str = "respool: no checkpoint: ";
+
+fn id_in(text: &str) -> Option<CheckpointId> {
+    let at = text.match_indices("cp-").map(|(i, _)| i);
+    at.filter_map(|i| text.get(i..i + 13))
+        .find(|s| CheckpointId::looks_like(s))
+        .map(|s| CheckpointId(s.to_owned()))
+}
+
+fn failure_in(text: &str) -> Option<String> {
+    let at = text.find(HOOK_FAILED)? + HOOK_FAILED.len();
+    let rest = text.get(at..)?;
+    let end = rest.find(['"', '\n']).unwrap_or(rest.len());
+    Some(shown(rest.get(..end)?.trim_end_matches('\\')))
+}
+
+/// For each message (by position) the checkpoint, if one is tied to it.
+fn assign<'a>(conversation: &Conversation, own: &[&'a Checkpoint]) -> HashMap<usize, &'a Checkpoint> {
+    let mut taken: HashSet<&CheckpointId> = HashSet::new();
+    let mut found: HashMap<usize, &'a Checkpoint> = HashMap::new();
+    let by_id: HashMap<&str, &'a Checkpoint> = own.iter().map(|c| (c.meta.id.as_str(), *c)).collect();
+    let mut by_message: HashMap<&str, &'a Checkpoint> = HashMap::new();
+    for c in own {
+        if let Some(m) = &c.meta.message {
+            // the newest one counts, unless it is unusable and an older one is not
+            let old = by_message.get(m.as_str());
+            if old.is_none_or(|o| o.health != Health::Ok || c.health == Health::Ok) {
+                by_message.insert(m, c);
+            }
+        }
+    }
+    for (i, m) in conversation.messages.iter().enumerate() {
+        let noted = m
+            .hooks
+            .iter()
+            .rev()
+            .find_map(|h| id_in(&h.stdout))
+            .and_then(|id| by_id.get(id.as_str()).copied());
+        if let Some(c) = by_message.get(m.id.as_str()).copied().or(noted) {
+            taken.insert(&c.meta.id);
+            found.insert(i, c);
+        }
+    }
+    // a hook's checkpoint whose record the agent has not written: by text, in order
+    let mut by_text: BTreeMap<&str, VecDeque<&'a Checkpoint>> = BTreeMap::new();
+    for c in own
+        .iter()
+        .filter(|c| c.meta.message.is_none() && !taken.contains(&c.meta.id))
+    {
+        if let Some(h) = &c.meta.text_hash {
+            by_text.entry(h).or_default().push_back(c);
+        }
+    }
+    if !by_text.is_empty() {
+        for (i, m) in conversation
+            .messages
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| !found.contains_key(i))
+            .collect::<Vec<_>>()
+        {
+            if let Some(c) = by_text
+                .get_mut(text_hash(&m.text).as_str())
+                .and_then(VecDeque::pop_front)
+            {
+                found.insert(i, c);
+            }
+        }
+    }
+    found
+}
+
+/// Why a message has no checkpoint.
+fn missing(message: &Message, background: &Background) -> (CheckpointState, String) {
+    if background.thinned.contains(&message.id) {
+        return (CheckpointState::Thinned, "removed by retention".into());
+    }
+    if let Some(id) = message.hooks.iter().rev().find_map(|h| id_in(&h.stdout)) {
+        return (CheckpointState::Damaged, format!("checkpoint {id} is gone"));
+    }
+    if let Some(reason) = message.hooks.iter().rev().find_map(|h| failure_in(&h.stdout)) {
+        return (CheckpointState::Failed, reason);
+    }
+    if let (Some(sent), Some(since)) = (message.time, background.tracked_since)
+        && sent < since
+    {
+        return (CheckpointState::None, "sent before the folder was tracked".into());
+    }
+    (
+        CheckpointState::None,
+        "neither a hook nor a watcher was there".into(),
+    )
+}
+
+fn describe(checkpoint: &Checkpoint) -> (CheckpointState, Option<String>) {
+    match (&checkpoint.health, checkpoint.meta.late) {
+        (Health::Incomplete(r), _) => (CheckpointState::Incomplete, Some(r.clone())),
+        (Health::Damaged(r), _) => (CheckpointState::Damaged, Some(r.clone())),
+        (Health::Ok, Some(n)) => {
+            let paths = if n == 1 { "path" } else { "paths" };
+            (
+                CheckpointState::Late,
+                Some(format!("taken late: up to {n} {paths} had changed")),
+            )
+        }
+        (Health::Ok, None) if checkpoint.meta.clock_back => {
+            (CheckpointState::Ok, Some("the clock went back before it".into()))
+        }
+        (Health::Ok, None) => (CheckpointState::Ok, None),
+    }
+}
+
+/// The turn-end that belongs to the checkpoint with sequence `seq`: the last one before the next message.
+fn turn_end(own: &[&Checkpoint], seq: u64) -> Option<CheckpointId> {
+    let later = own.iter().filter(|c| c.meta.seq > seq);
+    later
+        .take_while(|c| c.meta.kind != CheckpointKind::Message)
+        .filter(|c| c.meta.kind == CheckpointKind::TurnEnd && c.health == Health::Ok)
+        .last()
+        .map(|c| c.meta.id.clone())
+}
+
+/// Joins. `checkpoints` are all of the sandbox, oldest first; `None` = the workspace is not tracked.
+pub fn rows(
+    conversation: &Conversation,
+    checkpoints: Option<&[Checkpoint]>,
+    background: &Background,
+) -> Vec<Row> {
+    let wanted = plain_id(&conversation.summary.id);
+    let own: Vec<&Checkpoint> = checkpoints
+        .unwrap_or_default()
+        .iter()
+        .filter(|c| {
+            c.meta
+                .conversation
+                .as_deref()
+                .is_some_and(|id| plain_id(id) == wanted)
+        })
+        .collect();
+    let messages: Vec<&Checkpoint> = own
+        .iter()
+        .filter(|c| c.meta.kind == CheckpointKind::Message)
+        .copied()
+        .collect();
+    let found = assign(conversation, &messages);
+    let row = |(i, m): (usize, &Message)| {
+        let checkpoint = checkpoints.is_some().then(|| match found.get(&i) {
+            Some(c) => {
+                let (state, reason) = describe(c);
+                RowCheckpoint {
+                    id: Some(c.meta.id.clone()),
+                    state,
+                    reason,
+                    label: c.meta.label.clone(),
+                    pinned: c.meta.pinned,
+                    turn_end: turn_end(&own, c.meta.seq),
+                }
+            }
+            None => {
+                let (state, reason) = missing(m, background);
+                RowCheckpoint {
+                    id: None,
+                    state,
+                    reason: Some(reason),
+                    label: None,
+                    pinned: false,
+                    turn_end: None,
+                }
+            }
+        });
+        Row {
+            message: m.number,
+            id: m.id.clone(),
+            kind: m.kind,
+            time: m.time,
+            text: m.text.clone(),
+            pictures: m.pictures,
+            active: m.active,
+            branch: m.branch,
+            checkpoint,
+            changes: None,
+            between: None,
+        }
+    };
+    conversation.messages.iter().enumerate().map(row).collect()
+}
