@@ -1,0 +1,361 @@
+//! The arguments of every command. Help texts are part of the contract: they are snapshotted in tests.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A timeline of the messages that you sent to an AI coding agent, each with a checkpoint of the files:
+/// browse, diff, rewind, undo.
+///
+/// Without a command it opens the timeline of a conversation (the newest one of this folder).
+#[derive(Debug, Parser)]
+#[command(name = "respool", version, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// The conversation to open: an id, a unique prefix of one, or the path of its store.
+    #[arg(value_name = "CONVERSATION")]
+    pub open: Option<OsString>,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// When to colour text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Print one JSON document (JSON Lines where a command streams) and nothing else on stdout.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The conversation: an id, a unique prefix, a path to its store [default: the newest of this folder].
+    #[arg(short, long, global = true, value_name = "CONVERSATION")]
+    pub conversation: Option<OsString>,
+    /// The sandbox, by id or path, where there is no conversation.
+    #[arg(short, long, global = true, value_name = "SANDBOX")]
+    pub sandbox: Option<OsString>,
+    /// Keep all state of this run here [default: /var/lib/respool for root].
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Read this config file.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// When to colour text.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+    /// Say more on stderr (twice: even more).
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Say nothing but errors on stderr.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Do not ask.
+    #[arg(long, global = true)]
+    pub yes: bool,
+    /// Print what would be done and change nothing.
+    #[arg(long, global = true)]
+    pub dry_run: bool,
+}
+
+/// A vault to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum VaultChoice {
+    /// Read-only snapshots on Btrfs.
+    Btrfs,
+    /// Copies, without privileges.
+    Copy,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the main job on a recorded conversation, with nothing to set up.
+    Demo {
+        /// Do the rewind and the undo without a terminal, check them, print the result.
+        #[arg(long)]
+        headless: bool,
+        /// The vault.
+        #[arg(long, value_name = "VAULT", default_value = "btrfs")]
+        vault: VaultChoice,
+        /// Make the scratch sandbox in this folder [default: a temporary one].
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// Leave the scratch sandbox there.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Put a workspace under respool.
+    Track(TrackArgs),
+    /// Give a workspace back as a plain folder with its present content.
+    Untrack {
+        /// The workspace.
+        dir: PathBuf,
+    },
+    /// List what is tracked.
+    Sandboxes,
+    /// List the conversations found on this machine.
+    Conversations {
+        /// Only those of this agent.
+        #[arg(long, value_name = "AGENT")]
+        agent: Option<String>,
+    },
+    /// Show the messages of a conversation, each with its checkpoint.
+    Timeline {
+        /// The conversation [default: the newest of this folder].
+        conversation: Option<OsString>,
+    },
+    /// Take a checkpoint now.
+    #[command(alias = "snapshot")]
+    Checkpoint {
+        /// The message that it is the state before.
+        #[arg(long, value_name = "MESSAGE")]
+        message: Option<String>,
+        /// A label of your own.
+        #[arg(long, value_name = "TEXT")]
+        label: Option<String>,
+    },
+    /// List the paths that differ between two states.
+    Changes {
+        /// The first state: a message (the state just before it), m3.end, a checkpoint id, start, now.
+        a: String,
+        /// The second state.
+        b: String,
+        /// Only these paths, with everything below them.
+        paths: Vec<PathBuf>,
+        /// Also files whose modification time alone differs.
+        #[arg(long)]
+        times: bool,
+    },
+    /// Show the difference of texts between two states, usable by `git apply`.
+    Diff {
+        /// The first state.
+        a: String,
+        /// The second state.
+        b: String,
+        /// Only these paths, with everything below them.
+        paths: Vec<PathBuf>,
+    },
+    /// Print a file as it was.
+    Cat {
+        /// The state.
+        state: String,
+        /// The path, relative to the workspace.
+        path: PathBuf,
+    },
+    /// List a folder as it was.
+    Ls {
+        /// The state.
+        state: String,
+        /// The path, relative to the workspace.
+        path: Option<PathBuf>,
+    },
+    /// Go back to a state: plan, safety checkpoint, restore, check.
+    #[command(alias = "restore")]
+    Rewind(RewindArgs),
+    /// Take back the last rewind.
+    Undo {
+        /// The operation to take back [default: the last one].
+        operation: Option<String>,
+    },
+    /// Take back the last undo.
+    Redo {
+        /// The undo to take back [default: the last one].
+        operation: Option<String>,
+    },
+    /// List the operations, newest first.
+    Log,
+    /// Finish or roll back what a crash left.
+    Recover,
+    /// Give a checkpoint a label (an empty one removes it).
+    Label {
+        /// The checkpoint.
+        checkpoint: String,
+        /// The label.
+        text: String,
+    },
+    /// Keep a checkpoint whatever retention says.
+    Pin {
+        /// The checkpoint.
+        checkpoint: String,
+    },
+    /// Let retention have a checkpoint again.
+    Unpin {
+        /// The checkpoint.
+        checkpoint: String,
+    },
+    /// Remove old checkpoints; never pinned ones, never a safety checkpoint under 30 days old.
+    Prune {
+        /// Keep the newest N.
+        #[arg(long, value_name = "N")]
+        keep: Option<usize>,
+        /// Keep those younger than this: 30d, 12h, 45m.
+        #[arg(long, value_name = "AGE")]
+        keep_within: Option<String>,
+    },
+    /// Show what takes space: checkpoints, pool, host disk.
+    Space,
+    /// Look after the Btrfs file system behind the checkpoints.
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Take a checkpoint at each message of these conversations.
+    Watch {
+        /// The conversations [default: the newest of this folder].
+        conversations: Vec<OsString>,
+    },
+    /// Called by an agent's prompt hook, with its JSON on stdin.
+    Hook {
+        /// The agent.
+        agent: String,
+    },
+    /// Put the hook into an agent's configuration, or take it out.
+    Hooks {
+        /// What to do.
+        #[command(subcommand)]
+        command: HooksCommand,
+    },
+    /// Show the containers found and how each can be covered.
+    Docker {
+        /// What to do.
+        #[command(subcommand)]
+        command: DockerCommand,
+    },
+    /// Which message's turn last changed this file.
+    Why {
+        /// The file, relative to the workspace.
+        path: PathBuf,
+    },
+    /// Tell what works here, what is missing, and the command that mends it.
+    Doctor,
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    Man,
+    /// Lets stopped processes go on; started by a rewind.
+    #[command(name = "__thaw", hide = true)]
+    Thaw,
+}
+
+/// Arguments of `track`.
+#[derive(Debug, Args)]
+pub struct TrackArgs {
+    /// The workspace.
+    pub dir: PathBuf,
+    /// The vault.
+    #[arg(long, value_name = "VAULT")]
+    pub vault: Option<VaultChoice>,
+    /// The folder of the pool to use [default: the one of the state folder].
+    #[arg(long, value_name = "PATH", conflicts_with = "image")]
+    pub pool: Option<PathBuf>,
+    /// The loop image to use; made if it is not there.
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
+    /// The size of a new image: 20G, 500M.
+    #[arg(long, value_name = "SIZE", default_value = "20G")]
+    pub size: String,
+    /// Reserve the whole size of a new image on the host's disk.
+    #[arg(long)]
+    pub preallocate: bool,
+}
+
+/// Arguments of `rewind`.
+#[derive(Debug, Args)]
+pub struct RewindArgs {
+    /// The state: a message (the state just before it), m3.end, a checkpoint id, start.
+    pub state: String,
+    /// Restore the files (the conversation stays as it is).
+    #[arg(long)]
+    pub files: bool,
+    /// Only this path, with everything below it. May be given more than once.
+    #[arg(long = "path", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Keep what you changed yourself between the agent's turns.
+    #[arg(long)]
+    pub keep_mine: bool,
+    /// Take back only what this message's turn changed.
+    #[arg(long, conflicts_with = "keep_mine")]
+    pub only_turn: bool,
+    /// Change the files in place (the default): open files and shells stay valid.
+    #[arg(long)]
+    pub in_place: bool,
+}
+
+/// Commands of `pool`.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Make the loop image of the state folder, or the named one.
+    Create {
+        /// The image [default: pool.img in the state folder].
+        #[arg(long, value_name = "FILE")]
+        image: Option<PathBuf>,
+        /// Its size: 20G, 500M.
+        #[arg(long, value_name = "SIZE", default_value = "20G")]
+        size: String,
+        /// Reserve the whole size on the host's disk.
+        #[arg(long)]
+        preallocate: bool,
+    },
+    /// Show the pools.
+    Status,
+    /// Make a pool's image larger.
+    Grow {
+        /// The new size: 40G.
+        size: String,
+        /// The pool, by its id or image [default: the only one].
+        #[arg(long, value_name = "POOL")]
+        pool: Option<String>,
+    },
+    /// Mount the pools and their workspaces again.
+    Mount,
+    /// Unmount the workspaces and the pools.
+    Unmount,
+    /// Check the pools with btrfs scrub.
+    Check,
+}
+
+/// Commands of `hooks`.
+#[derive(Debug, Subcommand)]
+pub enum HooksCommand {
+    /// Put the hook into the agent's configuration.
+    Install(HooksArgs),
+    /// Take it out again.
+    Uninstall(HooksArgs),
+    /// Show where it is, and whether messages will have checkpoints.
+    Status(HooksArgs),
+}
+
+/// Where a hook goes.
+#[derive(Debug, Args)]
+pub struct HooksArgs {
+    /// The agent: openhands.
+    pub agent: String,
+    /// In the workspace's configuration (the default).
+    #[arg(long, conflicts_with = "user")]
+    pub project: bool,
+    /// In your own configuration.
+    #[arg(long)]
+    pub user: bool,
+}
+
+/// Commands of `docker`.
+#[derive(Debug, Subcommand)]
+pub enum DockerCommand {
+    /// Show the containers found and how each can be covered.
+    Status,
+}
