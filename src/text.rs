@@ -161,6 +161,34 @@ pub fn age(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
     }
 }
 
+/// A path as one word of a shell's, harmless to show and safe to paste.
+pub fn shell_word(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    match std::str::from_utf8(bytes) {
+        Ok(s) if !s.chars().any(is_unsafe_char) => {
+            shlex::try_quote(s).map_or_else(|_| shown(s), std::borrow::Cow::into_owned)
+        }
+        // $'..' of bash and zsh: every odd byte escaped
+        _ => {
+            let mut out = String::from("$'");
+            for b in bytes {
+                match b {
+                    b'\'' | b'\\' => {
+                        out.push('\\');
+                        out.push(*b as char);
+                    }
+                    0x20..=0x7e => out.push(*b as char),
+                    _ => {
+                        let _written = write!(out, "\\x{b:02x}");
+                    }
+                }
+            }
+            out.push('\'');
+            out
+        }
+    }
+}
+
 /// The first line that is not blank, made harmless.
 pub fn first_line(s: &str) -> String {
     shown(s.lines().find(|l| !l.trim().is_empty()).unwrap_or("").trim())

@@ -1,11 +1,16 @@
 //! Going back: the plan, the journal, the run, what a crash left, undo and redo.
 
+pub mod adopt;
+mod aside;
 mod error;
+pub mod guard;
 pub mod journal;
 pub mod plan;
 pub mod recover;
 pub mod run;
+pub mod track;
 pub mod undo;
+pub mod untrack;
 
 pub use error::{Result, RewindError};
 

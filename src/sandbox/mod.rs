@@ -1,6 +1,9 @@
 //! Where the agent ran: which sandbox a path belongs to, who holds files in it, how its writers are stopped.
 
+pub mod bind;
 pub mod docker;
 pub mod freeze;
 pub mod holders;
 pub mod mounts;
+pub mod registry;
+pub mod site;

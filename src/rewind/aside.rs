@@ -1,0 +1,143 @@
+//! The folder beside a workspace that holds its content while `track` and `untrack` exchange things. It is
+//! known by device and inode number, never by its name alone.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+
+use super::error::Result;
+use super::journal::Record;
+use crate::engine::EngineError;
+use crate::process::fault_point;
+use crate::sandbox::bind;
+use crate::text::ExactPath;
+
+/// A folder and its parent, open.
+pub struct Beside {
+    /// The workspace's parent.
+    pub parent: OwnedFd,
+    /// The workspace's name in it.
+    pub name: OsString,
+    /// The path of the folder beside.
+    pub path: PathBuf,
+    /// Its name.
+    pub aside: OsString,
+}
+
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(rustix::io::Errno) -> EngineError {
+    let path = path.to_owned();
+    move |e| EngineError::io(what, path)(e.into())
+}
+
+impl Beside {
+    /// For this workspace and sandbox; nothing is made yet.
+    pub fn of(workspace: &Path, sandbox: &str) -> Result<Self> {
+        let (Some(parent), Some(name)) = (workspace.parent(), workspace.file_name()) else {
+            return Err(EngineError::NoPath { path: workspace.to_owned() }.into());
+        };
+        let fd = bind::open_folder(parent).map_err(EngineError::io("open", parent))?;
+        let aside = OsString::from(format!(".respool-{sandbox}"));
+        Ok(Self { parent: fd, name: name.to_owned(), path: parent.join(&aside), aside })
+    }
+
+    /// Makes the folder, for root alone, and remembers in the record which inode it is.
+    pub fn make(&self, record: &mut Record) -> Result<OwnedFd> {
+        rustix::fs::mkdirat(&self.parent, &self.aside, Mode::RWXU).map_err(io_error("make", &self.path))?;
+        let fd = self.open()?;
+        let stat = rustix::fs::fstat(&fd).map_err(io_error("look at", &self.path))?;
+        record.aside = Some((ExactPath(self.path.clone()), stat.st_dev, stat.st_ino));
+        Ok(fd)
+    }
+
+    fn open(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.parent, &self.aside, flags, Mode::empty()).map_err(io_error("open", &self.path))?)
+    }
+
+    /// The folder of the record, if it is still at its place and the same inode.
+    pub fn again(&self, record: &Record) -> Option<OwnedFd> {
+        let (_, dev, ino) = record.aside.as_ref()?;
+        let fd = self.open().ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        ((stat.st_dev, stat.st_ino) == (*dev, *ino)).then_some(fd)
+    }
+
+    /// Swaps the workspace and the folder beside, atomically, and makes it durable.
+    pub fn exchange(&self) -> Result<()> {
+        rustix::fs::renameat_with(&self.parent, &self.aside, &self.parent, &self.name, RenameFlags::EXCHANGE)
+            .map_err(io_error("exchange", &self.path))?;
+        self.sync()
+    }
+
+    /// Makes the entries of the parent durable.
+    pub fn sync(&self) -> Result<()> {
+        // a parent that cannot be synced (some network file systems) is no reason to fail
+        if let Err(e) = rustix::fs::fsync(&self.parent) {
+            tracing::debug!("sync of the folder above {}: {e}", self.path.display());
+        }
+        Ok(())
+    }
+
+    /// Removes the folder beside when it is empty.
+    pub fn remove_empty(&self) -> Result<()> {
+        match rustix::fs::unlinkat(&self.parent, &self.aside, AtFlags::REMOVEDIR) {
+            Err(rustix::io::Errno::NOENT) | Ok(()) => Ok(()),
+            Err(e) => Err(io_error("remove", &self.path)(e).into()),
+        }
+    }
+}
+
+/// The names in an open folder.
+pub fn names(folder: impl AsFd) -> io::Result<Vec<OsString>> {
+    let again = rustix::fs::openat(folder, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut out = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&again)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            out.push(OsString::from_vec(name));
+        }
+    }
+    Ok(out)
+}
+
+/// Moves every entry from one folder into another of the same file system. An immutable entry's flag is
+/// taken off for the move and put back. Safe to run again after it was cut short.
+pub fn move_entries(from: impl AsFd, to: impl AsFd, path: &Path) -> Result<()> {
+    for (i, name) in names(from.as_fd()).map_err(EngineError::io("list", path))?.iter().enumerate() {
+        let full = path.join(name);
+        let moved = rustix::fs::renameat_with(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE);
+        match moved {
+            Ok(()) => {}
+            Err(rustix::io::Errno::PERM) => move_fixed(from.as_fd(), to.as_fd(), name, &full)?,
+            Err(e) => return Err(io_error("move", &full)(e).into()),
+        }
+        if i == 0 {
+            fault_point("entries-moving");
+        }
+    }
+    Ok(())
+}
+
+fn move_fixed(from: impl AsFd, to: impl AsFd, name: &OsString, full: &Path) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(from.as_fd(), name, flags, Mode::empty()).map_err(io_error("open", full))?;
+    let was = rustix::fs::ioctl_getflags(&fd).map_err(io_error("read the flags of", full))?;
+    rustix::fs::ioctl_setflags(&fd, was - IFlags::IMMUTABLE - IFlags::APPEND).map_err(io_error("unlock", full))?;
+    let moved = rustix::fs::renameat_with(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE);
+    rustix::fs::ioctl_setflags(&fd, was).map_err(io_error("lock", full))?;
+    Ok(moved.map_err(io_error("move", full))?)
+}
+
+/// Gives a folder the times of another.
+pub fn times_like(folder: impl AsFd, like: impl AsFd, path: &Path) -> Result<()> {
+    let s = rustix::fs::fstat(like).map_err(io_error("look at", path))?;
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: s.st_atime, tv_nsec: s.st_atime_nsec as _ },
+        last_modification: Timespec { tv_sec: s.st_mtime, tv_nsec: s.st_mtime_nsec as _ },
+    };
+    Ok(rustix::fs::futimens(folder, &times).map_err(io_error("set the times of", path))?)
+}

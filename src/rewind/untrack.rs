@@ -1,0 +1,161 @@
+//! `untrack`: the folder is a plain one again, with its present content. The checkpoints stay.
+
+use std::os::fd::AsFd;
+
+use super::adopt::{is_own_stub, remove_aside, shows};
+use super::aside::Beside;
+use super::error::{Result, RewindError};
+use super::guard::{occupant, stopped_by};
+use super::journal::{Log, Phase, Record};
+use super::recover::How;
+use super::run::PATIENCE;
+use super::{Blocker, OperationKind, OperationState};
+use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
+use crate::engine::changes::Tree;
+use crate::engine::restore::check::{Trust, differences};
+use crate::engine::restore::copy::copy_tree;
+use crate::engine::vault::Vault;
+use crate::engine::{CheckpointKind, EngineError, How as By, NewCheckpoint, Selection, State};
+use crate::process::fault_point;
+use crate::progress::Progress;
+use crate::sandbox::bind;
+use crate::sandbox::freeze::Freeze;
+use crate::sandbox::site::Site;
+
+/// Who stands in the way.
+pub fn untrack_blockers(site: &Site) -> Vec<Blocker> {
+    site.holders().iter().filter_map(|h| occupant(h, site.path())).collect()
+}
+
+/// Does it. The caller was told yes.
+pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
+    let path = site.path();
+    if let Some(e) = stopped_by(path, &untrack_blockers(site)) {
+        return Err(e);
+    }
+    let dir = SandboxDir::open(&site.pool, &site.record.id)?;
+    let log = Log::open(site.dir())?;
+    let _lock = log.lock(path, PATIENCE)?;
+    let mut journal = Record::new(OperationKind::Untrack);
+    journal.words = Some(format!("untrack {}", crate::text::shown_path(path)));
+    log.begin(&mut journal)?;
+    fault_point("untrack-begun");
+    let mut record = site.record.clone();
+    let done = if record.extra.contains_key("was_subvolume") {
+        // it was a subvolume before respool came: it stays one
+        record.tracked = false;
+        dir.write_record(&record).map_err(Into::into).and_then(|()| log.close(&mut journal, OperationState::Done))
+    } else {
+        give_back(site, &dir, &log, &mut journal, &mut record, progress)
+    };
+    done.map_err(|cause| match again(&dir, &log, &mut journal, &record) {
+        Ok(How::RolledBack) => RewindError::RolledBack { cause: Box::new(cause) },
+        Ok(How::Finished) => cause,
+        Err(second) => {
+            RewindError::Stuck { cause: Box::new(cause), second: Box::new(second), safety: record.id.clone() }
+        }
+    })
+}
+
+fn give_back(
+    site: &Site,
+    dir: &SandboxDir,
+    log: &Log,
+    journal: &mut Record,
+    record: &mut SandboxRecord,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let path = site.path();
+    let beside = Beside::of(path, &record.id)?;
+    let aside = beside.make(journal)?;
+    log.advance(journal, Phase::Applying)?;
+    beside.sync()?;
+    fault_point("untrack-applying");
+    let mut new = NewCheckpoint::of(CheckpointKind::Safety, By::Own);
+    new.operation = Some(journal.id.clone());
+    let last = site.vault.checkpoint(&new)?.meta.id;
+    let kept = site.vault.open_state(&State::Checkpoint(last.clone()))?;
+    copy_tree(kept.fd(), aside.as_fd(), progress)?;
+    fault_point("untrack-copied");
+    let (is, should) = (Tree { root: aside.as_fd(), made: None }, Tree { root: kept.fd(), made: None });
+    let differs = differences(&is, &should, &Selection::All, Trust::Nothing, progress)?;
+    if !differs.is_empty() {
+        return Err(RewindError::NotEqual(differs));
+    }
+    rustix::fs::syncfs(&aside).map_err(|e| EngineError::io("sync", &beside.path)(e.into()))?;
+    drop(kept);
+    // from here nothing may be written to the live tree any more
+    let _frozen = site.freezer().freeze()?;
+    let since = Vault::verify(&site.vault, &last, &Selection::All, progress)?;
+    if !since.is_empty() {
+        return Err(RewindError::NotEqual(since));
+    }
+    log.advance(journal, Phase::Switching)?;
+    fault_point("untrack-switching");
+    switch(&beside, record)?;
+    record.tracked = false;
+    dir.write_record(record)?;
+    log.advance(journal, Phase::Cleaning)?;
+    fault_point("untrack-cleaning");
+    clean(&beside, record)?;
+    log.close(journal, OperationState::Done)
+}
+
+/// The plain folder takes the place of the mount (or of the subvolume).
+fn switch(beside: &Beside, record: &SandboxRecord) -> Result<()> {
+    let path = &record.path;
+    if record.place == Place::Pool {
+        if shows(record) {
+            bind::unmount(path, true).map_err(EngineError::io("unmount", path))?;
+        }
+        fault_point("untrack-unmounted");
+        let stub = bind::open_folder(path).map_err(EngineError::io("open", path))?;
+        if !is_own_stub(path, record) {
+            return Err(EngineError::NotManaged { path: path.clone() }.into());
+        }
+        bind::unseal(&stub).map_err(EngineError::io("unseal", path))?;
+    }
+    beside.exchange()?;
+    fault_point("untrack-exchanged");
+    Ok(())
+}
+
+/// Removes what is left beside: the empty stub, or the old subvolume (its last state is a checkpoint).
+fn clean(beside: &Beside, record: &SandboxRecord) -> Result<()> {
+    if record.place == Place::Pool {
+        return beside.remove_empty();
+    }
+    let name = beside.aside.to_string_lossy().into_owned();
+    crate::engine::subvolume::destroy(&beside.parent, &name)
+        .map_err(|e| EngineError::io("remove", &beside.path)(e).into())
+}
+
+/// Finishes or takes back an interrupted `untrack`.
+pub(super) fn again(dir: &SandboxDir, log: &Log, journal: &mut Record, record: &SandboxRecord) -> Result<How> {
+    let beside = Beside::of(&record.path, &record.id)?;
+    match journal.phase {
+        Phase::Switching if !shows(record) || record.place == Place::Own && beside.again(journal).is_none() => {
+            // the exchange is done when the folder made beside is the workspace now
+            let exchanged = beside.again(journal).is_none();
+            if !exchanged {
+                switch(&beside, record)?;
+            }
+            finish(dir, log, journal, record, &beside)
+        }
+        Phase::Cleaning => finish(dir, log, journal, record, &beside),
+        _ => {
+            remove_aside(&beside, journal)?;
+            log.close(journal, OperationState::RolledBack)?;
+            Ok(How::RolledBack)
+        }
+    }
+}
+
+fn finish(dir: &SandboxDir, log: &Log, journal: &mut Record, record: &SandboxRecord, beside: &Beside) -> Result<How> {
+    let mut record = record.clone();
+    record.tracked = false;
+    dir.write_record(&record)?;
+    clean(beside, &record)?;
+    log.close(journal, OperationState::Done)?;
+    Ok(How::Finished)
+}

@@ -1,0 +1,100 @@
+//! The live tree over the workspace: mounting it there, and the emptied folder beneath that never takes a
+//! write.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags, XattrFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::engine::catalog::Stub;
+
+/// The attribute on the emptied folder: the id of the sandbox that belongs over it.
+pub const STUB_XATTR: &str = "trusted.respool.stub";
+
+/// Opens a folder without following a link in its last component.
+pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Shows the tree `live` (a subvolume root) at the folder `over`. Both are open: no path is trusted again.
+pub fn mount_over(live: impl AsFd, over: impl AsFd) -> io::Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(live, c"", flags)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(rustix::mount::move_mount(tree, c"", over, c"", flags)?)
+}
+
+/// Takes the mount at `path` away. With `lazy`, programs that stand in it keep the tree that they have.
+pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
+    let mut flags = UnmountFlags::NOFOLLOW;
+    if lazy {
+        flags |= UnmountFlags::DETACH;
+    }
+    Ok(rustix::mount::unmount(path, flags)?)
+}
+
+fn flags(folder: impl AsFd) -> io::Result<IFlags> {
+    Ok(rustix::fs::ioctl_getflags(folder)?)
+}
+
+/// Marks an emptied folder as the stub of a sandbox and makes it immutable: a program that still stands in
+/// it gets an error instead of writing where nobody looks. File systems without the flag go without.
+pub fn seal(folder: impl AsFd, sandbox: &str) -> io::Result<Stub> {
+    let fd = folder.as_fd();
+    match rustix::fs::fsetxattr(fd, STUB_XATTR, sandbox.as_bytes(), XattrFlags::empty()) {
+        Err(e) if e != rustix::io::Errno::NOTSUP && e != rustix::io::Errno::PERM => return Err(e.into()),
+        _ => {}
+    }
+    if let Ok(now) = flags(fd) {
+        match rustix::fs::ioctl_setflags(fd, now | IFlags::IMMUTABLE) {
+            Err(e) if e != rustix::io::Errno::NOTSUP && e != rustix::io::Errno::NOTTY => return Err(e.into()),
+            _ => {}
+        }
+    }
+    let stat = rustix::fs::fstat(fd)?;
+    Ok(Stub { dev: stat.st_dev, ino: stat.st_ino })
+}
+
+/// Undoes [`seal`].
+pub fn unseal(folder: impl AsFd) -> io::Result<()> {
+    let fd = folder.as_fd();
+    if let Ok(now) = flags(fd)
+        && now.contains(IFlags::IMMUTABLE)
+    {
+        rustix::fs::ioctl_setflags(fd, now - IFlags::IMMUTABLE)?;
+    }
+    match rustix::fs::fremovexattr(fd, STUB_XATTR) {
+        Err(e) if e != rustix::io::Errno::NODATA && e != rustix::io::Errno::NOTSUP && e != rustix::io::Errno::PERM => {
+            Err(e.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True if the open folder is this stub: the same inode, and empty.
+pub fn is_stub(folder: impl AsFd, stub: &Stub) -> io::Result<bool> {
+    let fd = folder.as_fd();
+    let stat = rustix::fs::fstat(fd)?;
+    if (stat.st_dev, stat.st_ino) != (stub.dev, stub.ino) {
+        return Ok(false);
+    }
+    let again = rustix::fs::openat(fd, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut dir = rustix::fs::Dir::read_from(&again)?;
+    let empty = dir.all(|e| e.is_ok_and(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
+    Ok(empty)
+}
+
+/// The folder itself, whatever is mounted over it: found through its parent, where that is another mount.
+pub fn beneath(path: &Path, stub: &Stub) -> io::Result<bool> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok((meta.dev(), meta.ino()) == (stub.dev, stub.ino))
+}
+
+/// The mode, owner and device of an open folder.
+pub fn stat(folder: impl AsFd) -> io::Result<rustix::fs::Stat> {
+    Ok(rustix::fs::statat(folder, c"", AtFlags::EMPTY_PATH)?)
+}

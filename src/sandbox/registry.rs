@@ -1,0 +1,269 @@
+//! Which sandbox a path belongs to. The catalog is the pool itself; the state folder only lists the pools.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::bind;
+use super::site::Site;
+use crate::engine::catalog::{self, Listed, SandboxRecord};
+use crate::engine::pool::Pool;
+use crate::engine::{EngineError, Result, ioctl, subvolume};
+use crate::paths::SYSTEM_STATE;
+use crate::text::ExactPath;
+
+/// The name of the image that is made when none is named.
+pub const DEFAULT_IMAGE: &str = "pool.img";
+const LIST: &str = "pools.json";
+
+/// A pool in the list of a state folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolEntry {
+    /// A loop image.
+    Image(ExactPath),
+    /// The Btrfs file system that this folder is on.
+    Existing(ExactPath),
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct PoolList {
+    v: u32,
+    pools: Vec<PoolEntry>,
+}
+
+/// The state folders in which pools are looked for.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    own: PathBuf,
+    others: Vec<PathBuf>,
+}
+
+impl Registry {
+    /// `named`: the folder was named on the command line, and no other is looked at then.
+    pub fn new(state_dir: &Path, named: bool) -> Self {
+        let system = PathBuf::from(SYSTEM_STATE);
+        let others = if named || state_dir == system { Vec::new() } else { vec![system] };
+        Self { own: state_dir.to_owned(), others }
+    }
+
+    /// The state folder that is written to.
+    pub fn state_dir(&self) -> &Path {
+        &self.own
+    }
+
+    /// Where pools are mounted.
+    pub fn mnt_dir(&self) -> PathBuf {
+        self.own.join("mnt")
+    }
+
+    /// The image to use when none is named.
+    pub fn default_image(&self) -> PathBuf {
+        self.own.join(DEFAULT_IMAGE)
+    }
+
+    fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.own).chain(&self.others)
+    }
+
+    /// The pools of a state folder. A damaged list is rebuilt from what lies there.
+    fn entries(dir: &Path) -> Vec<PoolEntry> {
+        let path = dir.join(LIST);
+        let list: PoolList = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
+                tracing::warn!("{} is damaged ({e}): looking at the images beside it", path.display());
+                PoolList::default()
+            }),
+            Err(_) => PoolList::default(),
+        };
+        let mut pools = list.pools;
+        let default = PoolEntry::Image(ExactPath(dir.join(DEFAULT_IMAGE)));
+        if !pools.contains(&default) && dir.join(DEFAULT_IMAGE).is_file() {
+            pools.push(default);
+        }
+        pools
+    }
+
+    /// Remembers a pool.
+    pub fn remember(&self, entry: PoolEntry) -> Result<()> {
+        let mut pools = Self::entries(&self.own);
+        if !pools.contains(&entry) {
+            pools.push(entry);
+        }
+        self.write(&PoolList { v: 1, pools })
+    }
+
+    /// Makes the state folder, for its owner alone.
+    pub fn prepare(&self) -> Result<()> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.own)
+            .map_err(EngineError::io("make the state folder", &self.own))
+    }
+
+    fn write(&self, list: &PoolList) -> Result<()> {
+        self.prepare()?;
+        let path = self.own.join(LIST);
+        let temp = self.own.join(format!("{LIST}.{}", std::process::id()));
+        let write = || -> std::io::Result<()> {
+            let bytes = serde_json::to_vec_pretty(list)?;
+            let mut f = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temp)?;
+            f.write_all(&bytes)?;
+            f.sync_all()?;
+            fs::rename(&temp, &path)
+        };
+        write().map_err(EngineError::io("write", &path))
+    }
+
+    /// Opens (attaches, mounts) the pool of an entry of the state folder `dir`.
+    fn open(dir: &Path, entry: &PoolEntry) -> Result<Pool> {
+        let mnt = dir.join("mnt");
+        match entry {
+            PoolEntry::Image(image) => Pool::open_image(&image.0, &mnt),
+            PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt),
+        }
+    }
+
+    /// The pool in an image of the own state folder, opened and remembered.
+    pub fn open_image(&self, image: &Path) -> Result<Pool> {
+        self.prepare()?;
+        let pool = Pool::open_image(image, &self.mnt_dir())?;
+        let image = pool.image().unwrap_or(image).to_owned();
+        self.remember(PoolEntry::Image(ExactPath(image)))?;
+        Ok(pool)
+    }
+
+    /// The Btrfs that a folder is on as a pool, opened and remembered.
+    pub fn open_existing(&self, folder: &Path) -> Result<Pool> {
+        self.prepare()?;
+        let pool = Pool::open_existing(folder, &self.mnt_dir())?;
+        self.remember(PoolEntry::Existing(ExactPath(folder.to_owned())))?;
+        Ok(pool)
+    }
+
+    /// Every pool that is listed, opened, or why it cannot be.
+    pub fn pools(&self) -> Vec<(PoolEntry, Result<Pool>)> {
+        let mut out = Vec::new();
+        for dir in self.dirs() {
+            for entry in Self::entries(dir) {
+                let pool = Self::open(dir, &entry);
+                out.push((entry, pool));
+            }
+        }
+        out
+    }
+
+    /// The entries alone: nothing is attached or mounted.
+    pub fn listed(&self) -> Vec<(PathBuf, PoolEntry)> {
+        self.dirs().flat_map(|dir| Self::entries(dir).into_iter().map(|e| (dir.join("mnt"), e))).collect()
+    }
+
+    /// The sandbox that covers `path` (a workspace, or a folder in one); `None` if none does. A workspace
+    /// whose mount was taken away is shown again; one that was replaced is [`EngineError::NotManaged`].
+    pub fn find(&self, path: &Path) -> Result<Option<Site>> {
+        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if let Some(site) = self.by_subvolume(&resolved)? {
+            return Ok(Some(site));
+        }
+        self.by_record(&resolved)
+    }
+
+    /// The quick way: the subvolume that the path is in tells which sandbox it is.
+    fn by_subvolume(&self, path: &Path) -> Result<Option<Site>> {
+        let Ok(folder) = bind::open_folder(path) else { return Ok(None) };
+        let (Ok(info), Ok(fsid)) = (ioctl::subvol_info(&folder), ioctl::fs_id(&folder)) else { return Ok(None) };
+        let uuid = subvolume::hex(&info.uuid);
+        for dir in self.dirs() {
+            if !dir.join("mnt").join(subvolume::hex(&fsid)).exists() {
+                continue;
+            }
+            for entry in Self::entries(dir) {
+                let pool = match Self::open(dir, &entry) {
+                    Ok(pool) if pool.fsid() == fsid => pool,
+                    Ok(_) => continue,
+                    Err(e) => {
+                        tracing::debug!("a pool of {}: {e}", dir.display());
+                        continue;
+                    }
+                };
+                let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| matches(l, &uuid));
+                if let Some(listed) = found {
+                    return open_listed(pool, listed, path).map(Some);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slow way: by the recorded path, all pools. The path shows something else than the live tree.
+    fn by_record(&self, path: &Path) -> Result<Option<Site>> {
+        let mut trouble = None;
+        for (_, pool) in self.pools() {
+            let pool = match pool {
+                Ok(pool) => pool,
+                Err(e) => {
+                    trouble.get_or_insert(e);
+                    continue;
+                }
+            };
+            let record = catalog::list_sandboxes(&pool)?
+                .into_iter()
+                .filter_map(|l| l.record.ok())
+                .filter(|r| r.tracked && path.starts_with(&r.path))
+                .max_by_key(|r| r.path.as_os_str().len());
+            if let Some(record) = record {
+                return Site::open(pool, record).map(Some);
+            }
+        }
+        // a pool that cannot be opened may be the one that covers this path
+        trouble.map_or(Ok(None), Err)
+    }
+
+    /// A sandbox by its id, tracked or not.
+    pub fn by_id(&self, id: &str) -> Result<Option<Site>> {
+        for (_, pool) in self.pools() {
+            let Ok(pool) = pool else { continue };
+            let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| l.id == id);
+            if let Some(listed) = found {
+                let record = listed.record.map_err(|what| EngineError::Damaged { what, path: id.into() })?;
+                return Site::open(pool, record).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Everything that the catalogs list, with the pool's number in [`Registry::pools`].
+    pub fn all(&self) -> Result<(Vec<Pool>, Vec<(usize, Listed)>, Vec<EngineError>)> {
+        let (mut pools, mut all, mut trouble) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, pool) in self.pools() {
+            match pool {
+                Ok(pool) => {
+                    all.extend(catalog::list_sandboxes(&pool)?.into_iter().map(|l| (pools.len(), l)));
+                    pools.push(pool);
+                }
+                Err(e) => trouble.push(e),
+            }
+        }
+        Ok((pools, all, trouble))
+    }
+}
+
+fn matches(listed: &Listed, uuid: &str) -> bool {
+    listed.live_uuid.as_deref() == Some(uuid) || listed.record.as_ref().is_ok_and(|r| r.live_uuid == uuid)
+}
+
+/// Opens a sandbox found by its live subvolume; a damaged record is rebuilt from what is there.
+fn open_listed(pool: Pool, listed: Listed, path: &Path) -> Result<Site> {
+    let record: SandboxRecord = match listed.record {
+        Ok(record) => record,
+        Err(why) => {
+            tracing::warn!("the record of {}: {why}; rebuilt", listed.id);
+            Site::rebuild(&pool, &listed.id, path)?
+        }
+    };
+    Site::open(pool, record)
+}

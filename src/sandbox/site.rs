@@ -1,0 +1,142 @@
+//! One sandbox, opened: its pool, its record, its vault, its live tree, checked to be what was tracked.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::bind;
+use super::freeze::StopHolders;
+use super::holders::{Holder, Place as HeldPlace, holders};
+use super::mounts;
+use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
+use crate::engine::pool::Pool;
+use crate::engine::vault::btrfs::BtrfsVault;
+use crate::engine::{EngineError, Result, subvolume};
+
+/// An opened sandbox.
+pub struct Site {
+    /// Its pool.
+    pub pool: Arc<Pool>,
+    /// Its record.
+    pub record: SandboxRecord,
+    /// The vault of its workspace.
+    pub vault: BtrfsVault,
+    dir: PathBuf,
+    device: u64,
+}
+
+impl Site {
+    /// Opens a sandbox by its record. The live tree must be the subvolume that was tracked, and the workspace
+    /// must show it: where only the mount is missing, it is mounted again.
+    pub fn open(pool: Pool, record: SandboxRecord) -> Result<Self> {
+        let dir = SandboxDir::open(&pool, &record.id)?;
+        let live = Self::live(&dir, &record)?;
+        if record.tracked {
+            show(&live, &record)?;
+        }
+        Self::assemble(pool, dir, record, live)
+    }
+
+    /// Opens it without asking what the workspace shows: for `untrack`, `recover` and removal.
+    pub fn open_unshown(pool: Pool, record: SandboxRecord) -> Result<Self> {
+        let dir = SandboxDir::open(&pool, &record.id)?;
+        let live = Self::live(&dir, &record)?;
+        Self::assemble(pool, dir, record, live)
+    }
+
+    fn assemble(pool: Pool, dir: SandboxDir, record: SandboxRecord, live: OwnedFd) -> Result<Self> {
+        let pool = Arc::new(pool);
+        let device = bind::stat(&live).map_err(EngineError::io("look at", &record.path))?.st_dev;
+        let path = dir.path().to_owned();
+        let vault = BtrfsVault::open(&pool, &record.id, live)?;
+        Ok(Self { pool, record, vault, dir: path, device })
+    }
+
+    /// The root of the live tree, checked by its uuid.
+    fn live(dir: &SandboxDir, record: &SandboxRecord) -> Result<OwnedFd> {
+        let not_managed = || EngineError::NotManaged { path: record.path.clone() };
+        let live = match record.place {
+            Place::Pool => dir.live()?.ok_or_else(not_managed)?,
+            Place::Own => bind::open_folder(&record.path).map_err(EngineError::io("open", &record.path))?,
+        };
+        match subvolume::root_info(&live).map_err(EngineError::io("look at", &record.path))? {
+            Some(info) if subvolume::hex(&info.uuid) == record.live_uuid => Ok(live),
+            _ => Err(not_managed()),
+        }
+    }
+
+    /// A record rebuilt from the live tree that `path` is in, and written.
+    pub fn rebuild(pool: &Pool, id: &str, path: &Path) -> Result<SandboxRecord> {
+        let dir = SandboxDir::open(pool, id)?;
+        // the workspace is the highest folder of this path that is the root of the subvolume
+        let root = path
+            .ancestors()
+            .find(|p| bind::open_folder(p).is_ok_and(|f| subvolume::root_info(&f).is_ok_and(|i| i.is_some())))
+            .unwrap_or(path);
+        let folder = bind::open_folder(root).map_err(EngineError::io("open", root))?;
+        let place = if dir.live()?.is_some() { Place::Pool } else { Place::Own };
+        let record = dir.rebuild(root, &folder, place)?;
+        dir.write_record(&record)?;
+        Ok(record)
+    }
+
+    /// The sandbox's folder in the pool: log and lock lie there, out of the agent's reach.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The workspace.
+    pub fn path(&self) -> &Path {
+        &self.record.path
+    }
+
+    /// How its writers are stopped.
+    pub fn freezer(&self) -> StopHolders {
+        StopHolders { device: self.device }
+    }
+
+    /// Who holds files in it.
+    pub fn holders(&self) -> Vec<Holder> {
+        holders(&HeldPlace::Device(self.device))
+    }
+
+    /// Nested subvolumes and mounts, relative to the workspace: in no checkpoint.
+    pub fn not_covered(&self) -> Result<Vec<PathBuf>> {
+        let live = self.vault.live_fd();
+        let nested = subvolume::nested(live).map_err(EngineError::io("look for subvolumes in", self.path()))?;
+        let mut out: Vec<PathBuf> = nested.into_iter().map(|n| n.path).collect();
+        let all = mounts::mounts(None).map_err(EngineError::io("read the mounts at", self.path()))?;
+        out.extend(mounts::below(&all, self.path()).filter_map(|m| Some(m.point.strip_prefix(self.path()).ok()?.to_owned())));
+        out.sort();
+        out.dedup();
+        Ok(out)
+    }
+
+    /// True if the workspace shows the live tree now.
+    pub fn shown(&self) -> bool {
+        shows(&self.record)
+    }
+}
+
+fn shows(record: &SandboxRecord) -> bool {
+    bind::open_folder(&record.path)
+        .ok()
+        .and_then(|f| subvolume::root_info(&f).ok().flatten())
+        .is_some_and(|i| subvolume::hex(&i.uuid) == record.live_uuid)
+}
+
+/// Makes the workspace show the live tree again where only the mount is missing. Anything else at that path
+/// is refused: it is not ours to hide.
+fn show(live: impl AsFd, record: &SandboxRecord) -> Result<()> {
+    if shows(record) {
+        return Ok(());
+    }
+    let not_managed = || EngineError::NotManaged { path: record.path.clone() };
+    let (Some(stub), Place::Pool) = (&record.stub, record.place) else { return Err(not_managed()) };
+    let folder = bind::open_folder(&record.path).map_err(|_| not_managed())?;
+    if !bind::is_stub(&folder, stub).map_err(EngineError::io("look at", &record.path))? {
+        return Err(not_managed());
+    }
+    bind::mount_over(live, &folder).map_err(EngineError::io("mount", &record.path))?;
+    if shows(record) { Ok(()) } else { Err(not_managed()) }
+}
