@@ -1,6 +1,18 @@
 //! Who said what: conversations as the agents store them, read by one *source* for each agent and format.
 //! This room never writes.
 
+mod clock;
+mod folder;
+mod json;
+mod lookup;
+mod openhands_app;
+mod openhands_event;
+mod openhands_lease;
+mod openhands_roots;
+mod openhands_tree;
+mod openhands_v0;
+mod openhands_v1;
+
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
@@ -9,6 +21,11 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use crate::failure::{Explain, Kind};
 use crate::progress::Progress;
 use crate::text::{self, shown_path};
+
+pub use lookup::{Found, Library, Listing};
+pub use openhands_app::OpenHandsApp;
+pub use openhands_v0::OpenHandsV0;
+pub use openhands_v1::OpenHandsV1;
 
 /// A result of this room.
 pub type Result<T> = std::result::Result<T, ConversationError>;
@@ -206,6 +223,10 @@ pub trait Source: Send + Sync {
     fn find(&self, roots: &Roots) -> Vec<PathBuf>;
     /// True if this folder or file is a store of this format.
     fn recognises(&self, store: &Path) -> bool;
+    /// The folder that the agent works in, as the store says. Cheaper than [`Source::summary`].
+    fn workspace(&self, store: &Path) -> Result<Option<PathBuf>> {
+        self.summary(store).map(|s| s.workspace)
+    }
     /// What a list shows. Cheap: at most a few files are read.
     fn summary(&self, store: &Path) -> Result<Summary>;
     /// All of it.

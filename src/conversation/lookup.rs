@@ -1,0 +1,202 @@
+//! All conversations of this machine, and the one that a user means.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rayon::prelude::*;
+
+use super::{ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary};
+use crate::text;
+
+/// A store, and the source that reads it.
+pub type Found = (Arc<dyn Source>, PathBuf);
+
+/// What a list of conversations found.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The conversations, the newest first. One that cannot be read has its reason as title.
+    pub conversations: Vec<Summary>,
+    /// Why some of them cannot be read.
+    pub damaged: Vec<ConversationError>,
+}
+
+/// Every source, and where to look.
+pub struct Library {
+    roots: Roots,
+    sources: Vec<Arc<dyn Source>>,
+}
+
+impl Library {
+    /// All agents that are known, with the places of this user.
+    pub fn new(roots: Roots) -> Self {
+        let sources: Vec<Arc<dyn Source>> = vec![
+            Arc::new(OpenHandsV1),
+            Arc::new(OpenHandsV0),
+            Arc::new(OpenHandsApp),
+        ];
+        Self { roots, sources }
+    }
+
+    /// The stores of all agents, or of one. Cheap: no event is read.
+    pub fn stores(&self, agent: Option<&str>) -> Vec<Found> {
+        let mut seen = std::collections::HashSet::new();
+        self.sources
+            .iter()
+            .filter(|s| agent.is_none_or(|a| a == s.agent()))
+            .flat_map(|s| {
+                s.find(&self.roots)
+                    .into_iter()
+                    .map(|store| (Arc::clone(s), store))
+            })
+            .filter(|(_, store)| seen.insert(store.clone()))
+            .collect()
+    }
+
+    /// The conversations of all agents, or of one. A damaged store takes none of the others away.
+    pub fn list(&self, agent: Option<&str>) -> Listing {
+        let read: Vec<_> = self
+            .stores(agent)
+            .into_par_iter()
+            .map(|(source, store)| (source.summary(&store), source, store))
+            .collect();
+        let mut listing = Listing::default();
+        for (summary, source, store) in read {
+            match summary {
+                Ok(summary) => listing.conversations.push(summary),
+                Err(error) => {
+                    listing
+                        .conversations
+                        .push(placeholder(source.agent(), store, &error));
+                    listing.damaged.push(error);
+                }
+            }
+        }
+        listing
+            .conversations
+            .sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.id.cmp(&b.id)));
+        listing
+    }
+
+    /// The conversation that `selector` names: an id or a unique prefix of one (with or without dashes), a
+    /// path to its store, or, left out, the newest one whose workspace is the current folder or a parent of
+    /// it. A store whose own record cannot be parsed is [`ConversationError::Damaged`].
+    pub fn find(&self, selector: Option<&str>) -> Result<Found> {
+        match selector {
+            None => self.here(),
+            Some(s) if s.contains('/') || matches!(s, "." | "..") => self.at(Path::new(s)),
+            Some(s) => match self.by_id(s) {
+                Err(ConversationError::NotFound { .. }) if self.roots.cwd.join(s).is_dir() => {
+                    self.at(Path::new(s))
+                }
+                found => found,
+            },
+        }
+    }
+
+    /// The store at a path that the user gave.
+    pub fn at(&self, path: &Path) -> Result<Found> {
+        let store = self.roots.cwd.join(path);
+        let none = || ConversationError::NotFound {
+            what: format!("at {}", path.to_string_lossy()),
+        };
+        let source = self
+            .sources
+            .iter()
+            .find(|s| s.recognises(&store))
+            .ok_or_else(none)?;
+        source.workspace(&store)?;
+        Ok((Arc::clone(source), store))
+    }
+
+    fn by_id(&self, wanted: &str) -> Result<Found> {
+        let not_found = || ConversationError::NotFound {
+            what: wanted.to_owned(),
+        };
+        let key = plain(wanted);
+        if key.is_empty() {
+            return Err(not_found());
+        }
+        let mut fits: Vec<(String, Found)> = self
+            .stores(None)
+            .into_iter()
+            .map(|found| (plain(&name(&found.1)), found))
+            .filter(|(id, _)| id.starts_with(&key))
+            .collect();
+        if fits.iter().any(|(id, _)| *id == key) {
+            fits.retain(|(id, _)| *id == key);
+        }
+        // one conversation may have several stores (a copy): the newest counts
+        fits.sort_by_key(|(_, (source, store))| std::cmp::Reverse(changed(&**source, store)));
+        let ids: std::collections::BTreeSet<&String> = fits.iter().map(|(id, _)| id).collect();
+        match ids.len() {
+            0 => Err(not_found()),
+            1 => fits
+                .into_iter()
+                .next()
+                .map(|(_, found)| found)
+                .ok_or_else(not_found),
+            count => Err(ConversationError::Ambiguous {
+                what: wanted.to_owned(),
+                count,
+            }),
+        }
+    }
+
+    fn here(&self) -> Result<Found> {
+        let cwd = &self.roots.cwd;
+        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.clone());
+        let mut stores = self.stores(None);
+        stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(changed(&**source, store)));
+        stores
+            .into_iter()
+            .find(|(source, store)| {
+                let workspace = source.workspace(store).ok().flatten();
+                workspace.filter(|w| w.is_absolute()).is_some_and(|w| {
+                    cwd.starts_with(&w) || w.canonicalize().is_ok_and(|w| real.starts_with(w))
+                })
+            })
+            .ok_or_else(|| ConversationError::NotFound {
+                what: format!("whose workspace is {} or holds it", text::shown_path(cwd)),
+            })
+    }
+}
+
+fn name(store: &Path) -> String {
+    store
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// An id without dashes, in lower case.
+fn plain(id: &str) -> String {
+    id.chars()
+        .filter(|&c| c != '-')
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+fn changed(source: &dyn Source, store: &Path) -> Option<SystemTime> {
+    let watched = source.watched(store);
+    watched
+        .iter()
+        .filter_map(|p| std::fs::symlink_metadata(p).ok()?.modified().ok())
+        .max()
+}
+
+fn placeholder(agent: &'static str, store: PathBuf, error: &ConversationError) -> Summary {
+    Summary {
+        id: name(&store),
+        agent,
+        workspace: None,
+        title: Some(format!("damaged: {error}")),
+        messages: None,
+        updated_at: std::fs::symlink_metadata(&store)
+            .and_then(|m| m.modified())
+            .ok()
+            .map(Into::into),
+        live: false,
+        store,
+    }
+}
