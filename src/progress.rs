@@ -25,6 +25,10 @@ impl Progress for Silent {
 pub struct CancelFlag(AtomicBool);
 
 impl CancelFlag {
+    /// Not set.
+    pub const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
     /// Asks the work to stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);

@@ -1,0 +1,200 @@
+//! What every command starts from: the user, the folders, the desk, and the answers to questions.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use super::args::Global;
+use super::output::{Bar, Failure, Output};
+use crate::config::Config;
+use crate::conversation::lookup::{Found, Library};
+use crate::engine::CheckpointId;
+use crate::failure::Kind;
+use crate::paths::{self, Env, Who};
+use crate::progress::CancelFlag;
+use crate::rewind::journal::Log;
+use crate::rewind::run::Ground;
+use crate::sandbox::freeze::StopHolders;
+use crate::sandbox::registry::Registry;
+use crate::sandbox::site::Site;
+use crate::timeline::Timeline;
+use crate::timeline::desk::{Desk, Opened};
+use crate::timeline::select::{self, Selected};
+
+/// Set by Ctrl-C.
+pub static CANCEL: CancelFlag = CancelFlag::new();
+
+/// The ground of every command.
+pub struct App {
+    /// Where output goes.
+    pub out: Output,
+    /// The options.
+    pub global: Global,
+    /// The environment.
+    pub env: Env,
+    /// The invoking user.
+    pub who: Who,
+    /// The current folder.
+    pub cwd: PathBuf,
+    /// The config.
+    pub config: Config,
+    /// Conversations and sandboxes.
+    pub desk: Desk,
+}
+
+/// A conversation and a sandbox, either of which may be all that there is.
+pub struct Subject {
+    /// The conversation, joined.
+    pub opened: Option<Opened>,
+    /// The sandbox.
+    pub site: Site,
+}
+
+impl Subject {
+    /// The timeline, if there is a conversation.
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.opened.as_ref().map(|o| &o.timeline)
+    }
+}
+
+impl App {
+    /// From the options.
+    pub fn new(global: Global) -> Result<Self, Failure> {
+        let out = Output::new(&global);
+        let env = paths::environment();
+        let who = Who::invoking(&env);
+        let cwd = std::env::current_dir()
+            .map_err(|e| Failure::new(Kind::Failed, format!("there is no current folder: {e}")).hint("cd to a folder that exists"))?;
+        let config = Config::load(global.config.as_deref(), &who.config_dir(&env))?;
+        let named = global.state_dir.is_some();
+        let state = match &global.state_dir {
+            Some(dir) => std::path::absolute(dir).map_err(|e| Failure::new(Kind::Usage, format!("--state-dir: {e}")))?,
+            None => who.state_dir(&env),
+        };
+        let desk = Desk::new(Library::new(who.roots(&env, &cwd)), Registry::new(&state, named));
+        Ok(Self { out, global, env, who, cwd, config, desk })
+    }
+
+    /// Progress on stderr; Ctrl-C cancels.
+    pub fn bar(&self) -> Bar {
+        Bar::new(&self.out, &CANCEL)
+    }
+
+    /// The conversation that a selector names.
+    pub fn found(&self, selector: Option<&OsStr>) -> Result<Found, Failure> {
+        let library = &self.desk.library;
+        Ok(match selector {
+            None => library.find(None)?,
+            Some(s) => match s.to_str() {
+                Some(text) => library.find(Some(text))?,
+                None => library.at(Path::new(s))?,
+            },
+        })
+    }
+
+    /// Reads the conversation of a command: the named one, `-c`, or the newest of this folder.
+    pub fn opened(&self, named: Option<&OsString>) -> Result<Opened, Failure> {
+        let selector = named.or(self.global.conversation.as_ref());
+        let found = self.found(selector.map(OsString::as_os_str))?;
+        Ok(self.desk.open(&found, &self.bar())?)
+    }
+
+    /// The sandbox that `-s` names.
+    pub fn named_site(&self) -> Result<Option<Site>, Failure> {
+        let Some(s) = &self.global.sandbox else { return Ok(None) };
+        let text = s.to_string_lossy();
+        if text.starts_with("sb-") && !text.contains('/') {
+            let site = self.desk.registry.by_id(&text)?;
+            return site.map(Some).ok_or_else(|| {
+                Failure::new(Kind::NotFound, format!("there is no sandbox {}", crate::text::shown(&text)))
+                    .hint("respool sandboxes lists them")
+            });
+        }
+        Ok(Some(self.desk.site_at(&self.cwd.join(s))?))
+    }
+
+    /// What a command that needs a sandbox works on: with `-c`, or without `-s` where this folder has a
+    /// conversation, both; else the sandbox of `-s` or of this folder.
+    pub fn subject(&self) -> Result<Subject, Failure> {
+        if let Some(site) = self.named_site()? {
+            let opened = self.global.conversation.as_ref().map(|_| self.opened(None)).transpose()?;
+            return Ok(Subject { opened, site });
+        }
+        match self.opened(None) {
+            Ok(mut opened) => {
+                let site = match opened.site.take() {
+                    Some(site) => site,
+                    None => self.desk.site(&opened.conversation)?,
+                };
+                Ok(Subject { opened: Some(opened), site })
+            }
+            Err(e) if self.global.conversation.is_none() && e.kind == Kind::NotFound => {
+                let site = self.desk.registry.find(&self.cwd)?.ok_or(e)?;
+                Ok(Subject { opened: None, site })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The state that a selector names.
+    pub fn state(&self, subject: &Subject, selector: &str) -> Result<Selected, Failure> {
+        use crate::engine::vault::Vault;
+        let fresh;
+        let checkpoints = match &subject.opened {
+            Some(o) => &o.checkpoints,
+            None => {
+                fresh = Vault::checkpoints(&subject.site.vault)?;
+                &fresh
+            }
+        };
+        Ok(select::state(subject.timeline(), checkpoints, selector)?)
+    }
+
+    /// A checkpoint by its id.
+    pub fn checkpoint_id(&self, text: &str) -> Result<CheckpointId, Failure> {
+        if CheckpointId::looks_like(text) {
+            return Ok(CheckpointId(text.to_owned()));
+        }
+        Err(Failure::new(Kind::Usage, format!("{} is no checkpoint id", crate::text::shown(text)))
+            .hint("respool timeline lists them"))
+    }
+
+    /// Asks, unless `--yes`. Without a terminal it refuses and says what it would have asked.
+    pub fn confirm(&self, question: &str) -> Result<(), Failure> {
+        if self.global.yes {
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::new(Kind::Refused, format!("it would ask: {question}")).hint("answer with --yes"));
+        }
+        eprint!("{question} [y/N] ");
+        std::io::stderr().flush().map_err(|e| Failure::new(Kind::Failed, format!("cannot ask: {e}")))?;
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line).map_err(|e| Failure::new(Kind::Failed, format!("no answer: {e}")))?;
+        if matches!(line.trim(), "y" | "Y" | "yes") {
+            Ok(())
+        } else {
+            Err(Failure::new(Kind::Cancelled, "nothing was changed"))
+        }
+    }
+}
+
+/// The log of a sandbox and how its writers are stopped: what a [`Ground`] borrows.
+pub struct Tools {
+    /// The operation log.
+    pub log: Log,
+    /// Stops writers.
+    pub freeze: StopHolders,
+}
+
+impl Tools {
+    /// Of this sandbox.
+    pub fn of(site: &Site) -> Result<Self, Failure> {
+        Ok(Self { log: Log::open(site.dir())?, freeze: site.freezer() })
+    }
+
+    /// The ground of a rewind in this sandbox.
+    pub fn ground<'a>(&'a self, site: &'a Site) -> Ground<'a> {
+        Ground { vault: &site.vault, log: &self.log, freeze: &self.freeze, workspace: site.path() }
+    }
+}

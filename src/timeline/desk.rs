@@ -1,0 +1,193 @@
+//! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::join::{self, Background};
+use super::{Row, Timeline};
+use crate::conversation::lookup::{Found, Library};
+use crate::conversation::{Conversation, ConversationError};
+use crate::engine::vault::Vault;
+use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};
+use crate::progress::Progress;
+use crate::sandbox::registry::Registry;
+use crate::sandbox::site::Site;
+
+/// Conversations and sandboxes.
+pub struct Desk {
+    /// The conversations.
+    pub library: Library,
+    /// The sandboxes.
+    pub registry: Registry,
+    counts: Mutex<HashMap<(CheckpointId, CheckpointId), Counts>>,
+}
+
+/// A conversation that was read, its sandbox if there is one, and the two joined.
+pub struct Opened {
+    /// The conversation.
+    pub conversation: Conversation,
+    /// Its sandbox.
+    pub site: Option<Site>,
+    /// All checkpoints of the sandbox, oldest first.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Joined.
+    pub timeline: Timeline,
+}
+
+impl Desk {
+    /// A desk.
+    pub fn new(library: Library, registry: Registry) -> Self {
+        Self { library, registry, counts: Mutex::new(HashMap::new()) }
+    }
+
+    /// Reads a conversation and joins it. A sandbox that cannot be opened is a notice, not a failure: the
+    /// messages can still be read. Use [`Desk::site`] where the sandbox is needed.
+    pub fn open(&self, found: &Found, progress: &dyn Progress) -> Result<Opened, ConversationError> {
+        let conversation = found.0.read(&found.1, progress)?;
+        Ok(self.join(conversation))
+    }
+
+    /// The newest messages alone, quickly.
+    pub fn tail(&self, found: &Found, rows: usize) -> Result<Opened, ConversationError> {
+        Ok(self.join(found.0.tail(&found.1, rows)?))
+    }
+
+    fn join(&self, conversation: Conversation) -> Opened {
+        let mut notices = conversation.notices.clone();
+        let site = match self.site_of(&conversation) {
+            Ok(site) => site,
+            Err(e) => {
+                notices.push(format!("no checkpoints can be shown: {e}"));
+                None
+            }
+        };
+        let listed = site.as_ref().map(|s| s.vault.checkpoints());
+        let checkpoints = match listed {
+            Some(Ok(list)) => Some(list),
+            Some(Err(e)) => {
+                notices.push(format!("the checkpoints cannot be listed: {e}"));
+                None
+            }
+            None => None,
+        };
+        if let Some(s) = &site {
+            notices.extend(interrupted(s));
+        }
+        let background = Background {
+            tracked_since: site.as_ref().map(|s| s.record.created),
+            thinned: site.as_ref().map(thinned).unwrap_or_default(),
+        };
+        let timeline = Timeline {
+            rows: join::rows(&conversation, checkpoints.as_deref(), &background),
+            sandbox: site.as_ref().map(|s| s.record.id.clone()),
+            at_work: conversation.at_work,
+            partial: conversation.partial,
+            conversation: conversation.summary.clone(),
+            notices,
+        };
+        Opened { conversation, site, checkpoints: checkpoints.unwrap_or_default(), timeline }
+    }
+
+    fn site_of(&self, conversation: &Conversation) -> Result<Option<Site>, EngineError> {
+        match &conversation.summary.workspace {
+            Some(w) if w.is_absolute() => self.registry.find(w),
+            _ => Ok(None),
+        }
+    }
+
+    /// The sandbox of a conversation, or why it cannot be used.
+    pub fn site(&self, conversation: &Conversation) -> Result<Site, EngineError> {
+        let workspace = conversation.summary.workspace.clone().unwrap_or_default();
+        self.site_at(&workspace)
+    }
+
+    /// The sandbox that covers a path, or why there is none.
+    pub fn site_at(&self, path: &Path) -> Result<Site, EngineError> {
+        self.registry.find(path)?.ok_or_else(|| EngineError::Refused {
+            why: format!("{} is not tracked", crate::text::shown_path(path)),
+            path: Some(path.to_owned()),
+            hint: Some(format!("track it first: sudo respool track {}", crate::text::shell_word(path))),
+        })
+    }
+
+    /// Counts the changes of each row's turn and of the stretch after it, where both ends are known. Lists
+    /// between two checkpoints never change, so the numbers are kept.
+    pub fn count(&self, site: &Site, rows: &mut [Row], progress: &dyn Progress) -> Result<(), EngineError> {
+        let spans = spans(rows);
+        for (row, span) in rows.iter_mut().zip(spans) {
+            if progress.cancelled() {
+                return Err(EngineError::Cancelled);
+            }
+            row.changes = span.turn.map(|(a, b)| self.counted(site, &a, &b, progress)).transpose()?;
+            row.between = span.between.map(|(a, b)| self.counted(site, &a, &b, progress)).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the list from one checkpoint to another.
+    pub fn counted(&self, site: &Site, a: &CheckpointId, b: &CheckpointId, progress: &dyn Progress) -> Result<Counts, EngineError> {
+        let key = (a.clone(), b.clone());
+        if let Some(c) = self.counts.lock().ok().and_then(|m| m.get(&key).copied()) {
+            return Ok(c);
+        }
+        let list = site.vault.changes(&State::Checkpoint(a.clone()), &State::Checkpoint(b.clone()), false, progress)?;
+        let counts = Counts::of(&list);
+        if let Ok(mut m) = self.counts.lock() {
+            m.insert(key, counts);
+        }
+        Ok(counts)
+    }
+}
+
+/// The two stretches of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Span {
+    /// The turn: from the message's checkpoint to its end.
+    pub turn: Option<(CheckpointId, CheckpointId)>,
+    /// From there to the next message.
+    pub between: Option<(CheckpointId, CheckpointId)>,
+}
+
+/// The stretches of each row. Without a turn-end the turn goes on to the next message, and nothing is
+/// between.
+pub fn spans(rows: &[Row]) -> Vec<Span> {
+    let usable = |r: &Row| r.checkpoint.as_ref().filter(|c| c.state.usable()).and_then(|c| c.id.clone());
+    let mut spans = vec![Span::default(); rows.len()];
+    for (i, row) in rows.iter().enumerate() {
+        let next = rows[i + 1..].iter().find(|r| r.branch == row.branch).and_then(usable);
+        let end = row.checkpoint.as_ref().and_then(|c| c.turn_end.clone());
+        spans[i].turn = usable(row).zip(end.clone().or_else(|| next.clone()));
+        spans[i].between = end.zip(next);
+    }
+    spans
+}
+
+/// What an interrupted operation looks like to a command that only reads.
+fn interrupted(site: &Site) -> Vec<String> {
+    let dir = site.dir().join("ops");
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let lock = std::fs::File::open(site.dir().join("lock"));
+    let busy = lock.is_ok_and(|f| {
+        rustix::fs::flock(&f, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+    });
+    let open = entries.filter_map(Result::ok).any(|e| {
+        e.path().extension().is_some_and(|x| x == "json")
+            && std::fs::read(e.path()).is_ok_and(|b| {
+                serde_json::from_slice::<serde_json::Value>(&b).is_ok_and(|v| v["phase"] != "closed")
+            })
+    });
+    match (open, busy) {
+        (true, false) => vec!["an operation was interrupted; run: respool recover".into()],
+        (true, true) => vec!["another respool is changing the files now".into()],
+        _ => Vec::new(),
+    }
+}
+
+/// Where the messages of removed checkpoints are remembered, in the sandbox's folder.
+pub const THINNED: &str = "thinned.jsonl";
+
+fn thinned(site: &Site) -> HashSet<String> {
+    let text = std::fs::read_to_string(site.dir().join(THINNED)).unwrap_or_default();
+    text.lines().filter_map(|l| serde_json::from_str::<String>(l).ok()).collect()
+}
