@@ -1,0 +1,118 @@
+//! What differs between two nodes.
+
+use super::attrs::{flags, target, xattrs};
+use super::content::same_bytes;
+use super::node::{Node, Stamp, Walked};
+use super::open::{Dirs, open_file_at};
+use crate::engine::{EngineError, FileType, Result, What};
+use crate::progress::Progress;
+
+/// A set of [`What`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::engine) struct Whats(u8);
+
+const ALL: [What; 6] = [
+    What::Content,
+    What::Mode,
+    What::Owner,
+    What::Xattr,
+    What::Flags,
+    What::Time,
+];
+
+impl Whats {
+    pub fn add(&mut self, what: What, differs: bool) {
+        if differs {
+            self.0 |= 1 << what as u8;
+        }
+    }
+    pub fn has(self, what: What) -> bool {
+        self.0 & (1 << what as u8) != 0
+    }
+    pub fn without(mut self, what: What) -> Self {
+        self.0 &= !(1 << what as u8);
+        self
+    }
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    pub fn list(self) -> Vec<What> {
+        ALL.into_iter().filter(|w| self.has(*w)).collect()
+    }
+}
+
+/// The two trees as they are compared.
+pub(in crate::engine) struct Pair<'a> {
+    pub a: &'a Walked,
+    pub b: &'a Walked,
+    /// An inode whose change time is equal in both and before this is the same. None: trust nothing.
+    pub settled: Option<Stamp>,
+    pub progress: &'a dyn Progress,
+}
+
+/// Seconds that a snapshot may be older than a change time in it that proves nothing yet: the clock of the
+/// kernel's time stamps is coarse, and the snapshot's own time is that of its transaction.
+const RACY: i64 = 1;
+
+/// The instant before which equal change times prove equality, for two trees made at these times.
+pub(in crate::engine) fn settled(a: Option<(i64, u32)>, b: Option<(i64, u32)>) -> Option<Stamp> {
+    let (s, ns) = a?.min(b?);
+    Some(Stamp {
+        s: s.saturating_sub(RACY),
+        ns,
+    })
+}
+
+/// What `statx` alone shows to differ.
+pub(in crate::engine) fn by_stat(x: &Node, y: &Node) -> Whats {
+    let mut what = Whats::default();
+    what.add(What::Mode, x.mode != y.mode && x.file_type != FileType::Link);
+    what.add(What::Owner, (x.uid, x.gid) != (y.uid, y.gid));
+    what.add(What::Time, x.mtime != y.mtime);
+    what
+}
+
+impl Pair<'_> {
+    /// True if the inode is proven to be the same by its change time.
+    pub fn is_settled(&self, x: &Node, y: &Node) -> bool {
+        x.ctime == y.ctime && self.settled.is_some_and(|before| x.ctime < before)
+    }
+
+    /// Everything that differs between two nodes of one type, contents read where needed.
+    pub fn differs(&self, ia: u32, ib: u32, da: &mut Dirs<'_>, db: &mut Dirs<'_>) -> Result<Whats> {
+        let (x, y) = (self.a.node(ia), self.b.node(ib));
+        let mut what = by_stat(x, y);
+        let ((fa, na), (fb, nb)) = (da.place(ia)?, db.place(ib)?);
+        let err = |what| EngineError::io(what, self.b.path(ib));
+        let content = match x.file_type {
+            FileType::Dir | FileType::Fifo | FileType::Socket => false,
+            FileType::CharDevice | FileType::BlockDevice => x.rdev != y.rdev,
+            FileType::Link => target(fa, na).map_err(err("read"))? != target(fb, nb).map_err(err("read"))?,
+            FileType::File if x.size != y.size => true,
+            FileType::File => {
+                let (p, q) = (
+                    open_file_at(fa, na, false).map_err(err("open"))?,
+                    open_file_at(fb, nb, false).map_err(err("open"))?,
+                );
+                let cancelled = || self.progress.cancelled();
+                match same_bytes(&p, &q, &cancelled) {
+                    Ok(same) => !same,
+                    Err(_) if cancelled() => return Err(EngineError::Cancelled),
+                    Err(e) => return Err(err("read")(e)),
+                }
+            }
+        };
+        what.add(What::Content, content);
+        let (p, q) = (xattrs(fa, na), xattrs(fb, nb));
+        what.add(
+            What::Xattr,
+            p.map_err(err("read the attributes of"))? != q.map_err(err("read the attributes of"))?,
+        );
+        let (p, q) = (flags(fa, na, x.file_type), flags(fb, nb, y.file_type));
+        what.add(
+            What::Flags,
+            p.map_err(err("read the flags of"))? != q.map_err(err("read the flags of"))?,
+        );
+        Ok(what)
+    }
+}

@@ -1,0 +1,99 @@
+//! Data and attributes of one file of a restore.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, IFlags, ftruncate, ioctl_getflags, linkat, renameat};
+use rustix::io::Errno;
+
+use super::apply::{Apply, make, on, refuse_changed, stage_name, unchanged};
+use super::attrs::{Attrs, set_flags, set_flags_of, write};
+use super::data::share_or_copy;
+use super::plan::Sync;
+use crate::engine::changes::attrs::{flags, xattrs};
+use crate::engine::changes::node::stat_at;
+use crate::engine::changes::open::open_file_at;
+use crate::engine::{EngineError, Result};
+
+impl Apply<'_> {
+    /// Makes one file, link or special file equal to the target's: data, attributes, flags.
+    pub(super) fn file(&mut self, sync: &Sync) -> Result<()> {
+        let (b, i) = (self.b, sync.node);
+        let node = b.node(i);
+        let (from, old) = self.target.place(i)?;
+        let want = Attrs {
+            node,
+            xattrs: xattrs(from, old).map_err(on("read the attributes of", b, i))?,
+            flags: flags(from, old, node.file_type).map_err(on("read the flags of", b, i))?,
+        };
+        if node.is_file() && (sync.content || sync.flags) {
+            let source = open_file_at(from, old, false).map_err(on("open", b, i))?;
+            self.data(sync, &source, &want)?;
+        }
+        let (to, name) = self.at_b.place(i)?;
+        write(to, name, &want).map_err(on("set the attributes of", b, i))?;
+        set_flags(to, name, node.file_type, want.flags).map_err(on("set the flags of", b, i))
+    }
+
+    fn data(&mut self, sync: &Sync, source: &OwnedFd, want: &Attrs<'_>) -> Result<()> {
+        let (b, i) = (self.b, sync.node);
+        let (to, name) = self.at_b.place(i)?;
+        let live = match open_file_at(to, name, true) {
+            Ok(live) => live,
+            // a program that runs cannot be written to: it keeps its inode, the name gets a new one
+            Err(e) if e.raw_os_error() == Some(Errno::TXTBSY.raw_os_error()) && sync.content => {
+                return self.replace(sync, source, want);
+            }
+            Err(e) => return Err(on("open", b, i)(e)),
+        };
+        if let Some(was) = sync.was {
+            let st = stat_at(live.as_fd(), b"").map_err(|e| on("read", b, i)(e.into()))?;
+            if !unchanged(&st, self.a.node(was)) {
+                return Err(refuse_changed(b, i));
+            }
+        }
+        fill(&live, source, want.flags, sync.content).map_err(on("write", b, i))
+    }
+
+    /// Gives every name of the file to a new inode with the target's bytes.
+    fn replace(&mut self, sync: &Sync, source: &OwnedFd, want: &Attrs<'_>) -> Result<()> {
+        let b = self.b;
+        let stage = stage_name();
+        let live = self.at_b.dir(0)?;
+        let made = make(live, stage.as_bytes(), want.node)
+            .map_err(io::Error::from)
+            .and_then(|()| open_file_at(live, stage.as_bytes(), true))
+            .and_then(|fd| fill(&fd, source, want.flags, true));
+        made.map_err(EngineError::io("create", &stage))?;
+        for (n, &i) in sync.names.iter().enumerate() {
+            if n > 0 {
+                let (dir, name) = self.at_b.place(sync.names[0])?;
+                let dir = dir.try_clone_to_owned().map_err(on("open", b, i))?;
+                let root = self.at_b.dir(0)?;
+                linkat(&dir, name, root, &stage, AtFlags::empty()).map_err(|e| on("link", b, i)(e.into()))?;
+            }
+            let root = self.at_b.dir(0)?.try_clone_to_owned().map_err(on("open", b, i))?;
+            let (dir, name) = self.at_b.place(i)?;
+            renameat(&root, &stage, dir, name).map_err(|e| on("replace", b, i)(e.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the bytes. Whether a file is copy-on-write can only be changed while it is empty.
+pub(super) fn fill(to: &OwnedFd, from: &OwnedFd, want: IFlags, content: bool) -> io::Result<()> {
+    let now = match ioctl_getflags(to) {
+        Ok(now) => now,
+        Err(Errno::NOTTY | Errno::OPNOTSUPP) => IFlags::empty(),
+        Err(e) => return Err(e.into()),
+    };
+    let differs = (now ^ want).contains(IFlags::NOCOW);
+    if differs {
+        ftruncate(to, 0)?;
+        set_flags_of(to, want & IFlags::NOCOW)?;
+    }
+    if content || differs {
+        share_or_copy(from, to)?;
+    }
+    Ok(())
+}

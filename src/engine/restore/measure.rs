@@ -1,0 +1,60 @@
+//! How large a tree is, and what in it would not simply be copied.
+
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+use crate::engine::Result;
+use crate::engine::changes::node::{Node, Walked};
+use crate::engine::changes::walk::{threads, walk_where};
+use crate::progress::Progress;
+
+/// The size of a tree, mounts in it left out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TreeSize {
+    /// Files and folders, the root included.
+    pub entries: u64,
+    /// Bytes of its files; holes are not counted, hard links once.
+    pub bytes: u64,
+    /// What is mounted in it, relative to its root.
+    pub mounts: Vec<PathBuf>,
+    /// Btrfs subvolumes in it, relative to its root; their content counts.
+    pub subvolumes: Vec<PathBuf>,
+}
+
+/// The bytes that a copy of this file writes.
+pub(super) fn bytes_of(node: &Node) -> u64 {
+    match node.allocated {
+        // small files may be stored with the metadata
+        n if n < node.size && node.size > 4096 => n,
+        _ => node.size,
+    }
+}
+
+/// Measures the tree below `root`. Does not enter what is mounted in it.
+pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize> {
+    let nodes = walk_where(root, threads(1), progress, &|n: &Node| !n.mount)?;
+    let tree = Walked {
+        nodes,
+        order: Vec::new(),
+    };
+    let mut size = TreeSize::default();
+    let mut seen = HashSet::new();
+    for (i, node) in (0..).zip(&tree.nodes) {
+        if node.mount && i != 0 {
+            size.mounts.push(tree.path(i));
+            continue;
+        }
+        size.entries += 1;
+        let subvolume = node.is_dir() && node.key.ino == 256 && node.dev != tree.node(node.parent).dev;
+        if subvolume {
+            size.subvolumes.push(tree.path(i));
+        }
+        if node.is_file() && (node.nlink < 2 || seen.insert((node.dev, node.key.ino))) {
+            size.bytes += bytes_of(node);
+        }
+    }
+    size.mounts.sort();
+    size.subvolumes.sort();
+    Ok(size)
+}

@@ -1,0 +1,244 @@
+//! The parts of two trees that a selection of paths covers: the selected subtrees, and above each the
+//! folders that lead there, which are neither compared nor changed unless they have to be made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use super::apply::STAGE;
+use crate::engine::changes::Tree;
+use crate::engine::changes::delta::Delta;
+use crate::engine::changes::node::{Key, Node, Origin, Walked, stat_at};
+use crate::engine::changes::open::{components, open_chain, open_dir_at, to_path};
+use crate::engine::changes::walk::{threads, walk_where};
+use crate::engine::{EngineError, Result};
+use crate::progress::Progress;
+
+type Names = Vec<Box<[u8]>>;
+
+/// The selected paths as names, sorted, without those below another one. None: the root is selected.
+pub(super) fn paths(selected: &[PathBuf]) -> Result<Option<Vec<Names>>> {
+    let all: BTreeSet<Names> = selected.iter().map(|p| components(p)).collect::<Result<_>>()?;
+    let mut kept: Vec<Names> = Vec::new();
+    for names in all {
+        if names.is_empty() {
+            return Ok(None);
+        }
+        if !kept.last().is_some_and(|above| names.starts_with(above)) {
+            kept.push(names);
+        }
+    }
+    Ok(Some(kept))
+}
+
+/// One of the two trees while it is put together.
+struct Side<'a> {
+    root: BorrowedFd<'a>,
+    origin: Origin,
+    nodes: Vec<Node>,
+}
+
+impl<'a> Side<'a> {
+    fn new(tree: &Tree<'a>) -> Result<Self> {
+        let st = stat_at(tree.root, b"")
+            .map_err(io::Error::from)
+            .map_err(EngineError::io("read", "."))?;
+        let mut root = Node::new(b"", 0, 0, &st, None);
+        root.key = Key::context(0);
+        Ok(Self {
+            root: tree.root,
+            origin: Origin::of(&st),
+            nodes: vec![root],
+        })
+    }
+
+    /// The entry with these names; None if there is none.
+    fn look(&self, names: &[Box<[u8]>], parent: u32) -> Result<Option<Node>> {
+        let Some((name, above)) = names.split_last() else {
+            return Ok(None);
+        };
+        let above: Vec<&[u8]> = above.iter().map(|n| &n[..]).collect();
+        let err = || EngineError::io("read", to_path(&names.join(&b'/')));
+        let dir = open_chain(self.root, &above).map_err(err())?;
+        match stat_at(dir.as_fd(), name) {
+            Ok(st) => Ok(Some(Node::new(
+                name,
+                parent,
+                names.len() as u32,
+                &st,
+                Some(self.origin),
+            ))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(err()(e.into())),
+        }
+    }
+
+    fn push(&mut self, node: Node) -> u32 {
+        self.nodes.push(node);
+        self.nodes.len() as u32 - 1
+    }
+
+    /// Adds an entry and everything below it.
+    fn push_all(&mut self, names: &[Box<[u8]>], node: Node, progress: &dyn Progress) -> Result<()> {
+        let enter = node.is_dir() && node.covered();
+        let depth = node.depth;
+        let top = self.push(node);
+        if !enter {
+            return Ok(());
+        }
+        let chain: Vec<&[u8]> = names.iter().map(|n| &n[..]).collect();
+        let (name, above) = chain.split_last().map_or((&b"."[..], &[][..]), |(n, a)| (*n, a));
+        let dir = open_chain(self.root, above)
+            .and_then(|fd| open_dir_at(fd.as_fd(), name))
+            .map_err(EngineError::io("open", to_path(&chain.join(&b'/'))))?;
+        let below = walk_where(dir.as_fd(), threads(1), progress, &|n| self.inside(n))?;
+        for mut node in below.into_iter().skip(1) {
+            node.parent += top;
+            node.depth += depth;
+            // only the root of a whole tree says whether an inode 2 is a nested subvolume
+            if node.is_dir() && !self.inside(&node) {
+                node.key.kind = crate::engine::changes::node::KeyKind::Place;
+            }
+            self.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// Part of the tree, whatever the subtree's own root says.
+    fn inside(&self, node: &Node) -> bool {
+        node.covered() && self.origin.owns(node)
+    }
+}
+
+/// Both trees, cut down to the selection.
+pub(super) fn trees(
+    safety: &Tree<'_>,
+    target: &Tree<'_>,
+    selected: &[Names],
+    progress: &dyn Progress,
+) -> Result<(Walked, Walked)> {
+    let (mut a, mut b) = (Side::new(safety)?, Side::new(target)?);
+    let mut known: BTreeMap<Names, (Option<u32>, Option<u32>)> = BTreeMap::new();
+    known.insert(Names::new(), (Some(0), Some(0)));
+    let mut all: Vec<Names> = selected.to_vec();
+    all.extend(left_over(&a, &b, selected)?);
+    for names in &all {
+        let mut at = (Some(0), Some(0));
+        for n in 1..names.len() {
+            at = match known.get(&names[..n]) {
+                Some(found) => *found,
+                None => above(&mut a, &mut b, &names[..n], at)?,
+            };
+            known.insert(names[..n].to_vec(), at);
+        }
+        if let Some(parent) = at.0
+            && let Some(node) = a.look(names, parent)?
+        {
+            a.push_all(names, node, progress)?;
+        }
+        if let Some(parent) = at.1
+            && let Some(node) = b.look(names, parent)?
+        {
+            b.push_all(names, node, progress)?;
+        }
+    }
+    Ok((Walked::new(a.nodes), Walked::new(b.nodes)))
+}
+
+/// Adds a folder above a selected path to both sides. Returns its index where it is a folder.
+fn above(
+    a: &mut Side<'_>,
+    b: &mut Side<'_>,
+    names: &[Box<[u8]>],
+    parents: (Option<u32>, Option<u32>),
+) -> Result<(Option<u32>, Option<u32>)> {
+    let x = parents.0.map(|p| a.look(names, p)).transpose()?.flatten();
+    let y = parents.1.map(|p| b.look(names, p)).transpose()?.flatten();
+    let uncovered = |n: &Option<Node>| n.as_ref().is_some_and(|n| !n.covered());
+    if uncovered(&x) || uncovered(&y) {
+        let path = to_path(&names.join(&b'/'));
+        return Err(EngineError::Refused {
+            why: format!(
+                "{} is a nested subvolume or a mount, which no checkpoint covers",
+                crate::text::shown_path(&path)
+            ),
+            path: Some(path),
+            hint: None,
+        });
+    }
+    // numbers of pairs: the count of nodes is new for each
+    let key = Key::context((a.nodes.len() + b.nodes.len()) as u64);
+    let dir = |n: &Option<Node>| n.as_ref().is_some_and(Node::is_dir);
+    let context = |mut node: Node| {
+        node.key = key;
+        node
+    };
+    Ok(match (x, y) {
+        (Some(x), y) if x.is_dir() => {
+            let both = dir(&y);
+            let i = a.push(context(x));
+            let j = y.filter(|_| both).map(|y| b.push(context(y)));
+            (Some(i), j)
+        }
+        // it has to be made; what is in its place goes
+        (x, Some(y)) if y.is_dir() => {
+            if let Some(x) = x {
+                a.push(x);
+            }
+            (None, Some(b.push(y)))
+        }
+        _ => (None, None),
+    })
+}
+
+/// What a killed restore left in the live root.
+fn left_over(a: &Side<'_>, b: &Side<'_>, selected: &[Names]) -> Result<Vec<Names>> {
+    let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
+    let mut found = Vec::new();
+    let err = || EngineError::io("read", ".");
+    let dir = open_chain(a.root, &[]).map_err(err())?;
+    let mut entries = rustix::fs::RawDir::new(&dir, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let name: Box<[u8]> = entry.map_err(|e| err()(e.into()))?.file_name().to_bytes().into();
+        let names = vec![name];
+        if names[0].starts_with(STAGE.as_bytes())
+            && !selected.iter().any(|s| s[0] == names[0])
+            && b.look(&names, 0)?.is_none()
+        {
+            found.push(names);
+        }
+    }
+    Ok(found)
+}
+
+/// A file that also has names outside the selection must not change there: its selected names get an inode
+/// of their own.
+pub(super) fn unshare(a: &Walked, deltas: Vec<Delta>) -> Vec<Delta> {
+    let mut all = Vec::with_capacity(deltas.len());
+    for delta in deltas {
+        let shared = delta.both
+            && !delta.what.is_empty()
+            && delta.in_a().is_some_and(|i| {
+                let node = a.node(i);
+                !node.is_dir() && node.nlink as usize > a.find(node.key).len()
+            });
+        if !shared {
+            all.push(delta);
+            continue;
+        }
+        let lost = delta.kept.iter().map(|k| k.0).chain(delta.lost).collect();
+        let won = delta.kept.iter().map(|k| k.1).chain(delta.won).collect();
+        all.push(Delta {
+            lost,
+            ..Delta::default()
+        });
+        all.push(Delta {
+            won,
+            ..Delta::default()
+        });
+    }
+    all
+}
