@@ -10,7 +10,6 @@ An operation is one JSON object; paths are relative to the root:
   {"op": "chmod",   "path": P, "mode": "0755"}
 """
 import base64
-import hashlib
 import os
 import stat
 from dataclasses import dataclass
@@ -56,16 +55,33 @@ class State:
         self._fds = []
 
     def digest(self):
-        """SHA-256 over paths, kinds, modes and contents; inodes do not count."""
-        h = hashlib.sha256()
+        """CRC-32C over paths, kinds, modes and contents; inodes do not count. src/demo/digest.rs makes the same."""
+        crc = 0
         for path, e in sorted(self.entries.items()):
-            h.update(f"{path}\0{e.kind}\0{e.mode:o}\0{len(e.data)}\0".encode() + e.data)
-        return h.hexdigest()
+            crc = crc32c(f"{path}\0{e.kind}\0{e.mode:o}\0{len(e.data)}\0".encode() + e.data, crc)
+        return f"{crc:08x}"
 
     def same_as(self, other):
         """The paths that differ."""
         keys = set(self.entries) | set(other.entries)
         return sorted(p for p in keys if not same(self.entries.get(p), other.entries.get(p)))
+
+
+def crc_table():
+    for n in range(256):
+        for _ in range(8):
+            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+        yield n
+
+
+CRC_TABLE = list(crc_table())
+
+
+def crc32c(data, crc=0):
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
 
 
 def same(a, b):
