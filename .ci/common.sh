@@ -39,4 +39,5 @@ find_cargo() {
     export PATH
 }
 
-target=${CARGO_TARGET_DIR:-$here/target}
+# The folder that cargo builds into.
+target_dir() { printf '%s' "${CARGO_TARGET_DIR:-$here/target}"; }
