@@ -4,5 +4,6 @@ pub mod digest;
 mod error;
 pub mod recording;
 pub mod replay;
+pub mod store;
 
 pub use error::{DemoError, Result};
