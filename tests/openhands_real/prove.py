@@ -31,8 +31,9 @@ class Proof:
         self.failed = []
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("SUDO_", "XDG_", "OPENHANDS_"))}
         self.env.update(HOME=str(self.home), PATH=f"{os.path.dirname(self.respool)}:{os.environ['PATH']}",
-                        PYTHONDONTWRITEBYTECODE="1")
+                        PYTHONDONTWRITEBYTECODE="1", TMUX_TMPDIR=str(self.scratch / "tmux"))
         self.conversations.mkdir(parents=True)
+        (self.scratch / "tmux").mkdir()
 
     @property
     def conversations(self):
@@ -67,6 +68,12 @@ class Proof:
         code, tracked = self.run("--yes", "track", str(root))
         self.check(f"{name}: track", code == 0 and tracked.get("path") == str(root), tracked)
         return root
+
+    def untrack(self, root):
+        last = self.digest(root)
+        code, done = self.run("--yes", "untrack", str(root))
+        self.check(f"{root.name}: untrack", code == 0 and not os.path.ismount(root), done)
+        self.check(f"{root.name}: the plain folder has the same content", self.digest(root) == last)
 
     def install_hooks(self, root):
         code, _ = self.run("--yes", "hooks", "install", "openhands", "--project", cwd=root)
@@ -128,6 +135,11 @@ class Proof:
         self.check(f"{name}: the rename of message 3 is one row",
                    renames == [("skylog/store.py", "skylog/journal.py")], renames)
 
+    def stop_shells(self):
+        """The command line tool leaves its tmux server behind, with shells that stand in the workspace."""
+        for server in (self.scratch / "tmux").glob("tmux-*/*"):
+            subprocess.run(["tmux", "-S", str(server), "kill-server"], env=self.env, capture_output=True, check=False)
+
     def drive(self, root, *flags):
         result = self.scratch / f"{root.name}.json"
         done = subprocess.run([self.python, str(HERE / "drive.py"), str(root), str(self.conversations), str(result),
@@ -148,7 +160,7 @@ class Proof:
         slowest = max(t["sent_in"] for t in result["turns"])
         print(f"     the slowest message was taken in {slowest * 1000:.0f} ms, hook and checkpoint included")
         self.rewinds("by hook", root, result)
-        self.run("--yes", "untrack", str(root))
+        self.untrack(root)
 
     def by_watcher(self):
         root = self.workspace("by-watcher")
@@ -171,7 +183,7 @@ class Proof:
         self.check("by watcher: each checkpoint was told as a JSON line",
                    all((r.get("checkpoint") or {}).get("id") in seen for r in rows), lines[-3:])
         self.rewinds("by watcher", root, result)
-        self.run("--yes", "untrack", str(root))
+        self.untrack(root)
 
     def by_cli(self, openhands):
         """The command line tool, whose store is linear: two messages, the second one after a resume."""
@@ -203,7 +215,8 @@ class Proof:
             self.check(f"by CLI: rewind m{number}", code == 0 and self.digest(root) == before[number - 1], done)
             code, done = self.run("--yes", "undo", cwd=root)
             self.check("by CLI: undo", code == 0 and self.digest(root) == last, done)
-        self.run("--yes", "untrack", str(root))
+        self.stop_shells()
+        self.untrack(root)
         server.shutdown()
 
 
@@ -215,10 +228,13 @@ def main():
     parser.add_argument("--cli")
     args = parser.parse_args()
     proof = Proof(args)
-    proof.by_hook()
-    proof.by_watcher()
-    if args.cli:
-        proof.by_cli(args.cli)
+    try:
+        proof.by_hook()
+        proof.by_watcher()
+        if args.cli:
+            proof.by_cli(args.cli)
+    finally:
+        proof.stop_shells()
     if proof.failed:
         raise SystemExit(f"{len(proof.failed)} checks failed")
     print("all checks passed")
