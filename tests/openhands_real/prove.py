@@ -173,15 +173,15 @@ class Proof:
             result = self.drive(root, "--thinking", "0.5")
             rows = self.timeline("by watcher", result["conversation"], len(result["turns"]), ("ok", "late"))
             self.check("by watcher: nothing came late with half a second of thinking",
-                       all(r["checkpoint"]["state"] == "ok" for r in rows if r.get("checkpoint")))
+                       bool(rows) and all((r.get("checkpoint") or {}).get("state") == "ok" for r in rows))
         finally:
             watcher.terminate()
             watcher.wait(20)
             reader.join(5)
         told = [json.loads(line) for line in lines]
-        seen = {e.get("checkpoint") for e in told if e.get("event") == "checkpoint"}
+        seen = {e["checkpoint"] for e in told if e.get("event") == "checkpoint"}
         self.check("by watcher: each checkpoint was told as a JSON line",
-                   all((r.get("checkpoint") or {}).get("id") in seen for r in rows), lines[-3:])
+                   bool(rows) and all((r.get("checkpoint") or {}).get("id") in seen for r in rows), lines[-3:])
         self.rewinds("by watcher", root, result)
         self.untrack(root)
 
