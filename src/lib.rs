@@ -24,6 +24,7 @@
 
 pub mod config;
 pub mod conversation;
+pub mod demo;
 pub mod diff;
 pub mod engine;
 pub mod failure;
