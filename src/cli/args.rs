@@ -205,6 +205,9 @@ pub enum Command {
         /// Keep those younger than this: 30d, 12h, 45m.
         #[arg(long, value_name = "AGE")]
         keep_within: Option<String>,
+        /// Remove until the pool holds at most this much: 10G.
+        #[arg(long, value_name = "SIZE")]
+        max_bytes: Option<String>,
     },
     /// Show what takes space: checkpoints, pool, host disk.
     Space,
@@ -279,9 +282,15 @@ pub struct TrackArgs {
 pub struct RewindArgs {
     /// The state: a message (the state just before it), m3.end, a checkpoint id, start.
     pub state: String,
-    /// Restore the files (the conversation stays as it is).
-    #[arg(long)]
+    /// Restore the files; the conversation stays as it is.
+    #[arg(long, conflicts_with_all = ["chat", "both"])]
     pub files: bool,
+    /// Move the conversation; the files stay as they are.
+    #[arg(long, conflicts_with = "both")]
+    pub chat: bool,
+    /// Restore the files and move the conversation, where it can be moved [default].
+    #[arg(long)]
+    pub both: bool,
     /// Only this path, with everything below it. May be given more than once.
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<PathBuf>,

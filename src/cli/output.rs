@@ -84,6 +84,11 @@ impl Output {
         Self { json: global.json, color, quiet: global.quiet }
     }
 
+    /// Without any option.
+    pub fn plain(json: bool) -> Self {
+        Self { json, color: false, quiet: false }
+    }
+
     /// Prints `value` as the one JSON document, or `text` for people. A closed pipe is no failure.
     pub fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Done {
         let out = if self.json {

@@ -8,6 +8,7 @@ pub mod journal;
 pub mod plan;
 pub mod recover;
 pub mod run;
+pub mod survey;
 pub mod track;
 pub mod undo;
 pub mod untrack;

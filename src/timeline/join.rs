@@ -10,9 +10,14 @@ use crate::engine::{Checkpoint, CheckpointId, CheckpointKind, Health};
 use crate::text::shown;
 
 /// The hash that ties a hook's checkpoint to its message before the agent has given it an id: 16 hex
-/// characters of the text's BLAKE3.
+/// characters of the text's BLAKE3, line feeds left out. (A message of several parts reaches OpenHands'
+/// hook with nothing between the parts, and is read from the store with a line feed between them.)
 pub fn text_hash(text: &str) -> String {
-    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+    let mut hasher = blake3::Hasher::new();
+    for part in text.split('\n') {
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
 }
 
 /// A conversation id without its dashes: hooks write it with them, folders without.

@@ -1,0 +1,71 @@
+//! `respool checkpoint`, `label`, `pin`, `unpin`.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::app::{App, Tools};
+use super::output::{Done, Failure};
+use crate::engine::vault::Vault;
+use crate::engine::{CheckpointKind, How, NewCheckpoint, PartKind};
+use crate::failure::Kind;
+use crate::text::{json_path, shown_path};
+use crate::timeline::select;
+
+/// Takes a checkpoint now.
+pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
+    let subject = app.subject()?;
+    let site = &subject.site;
+    super::operations::recover_first(app, site)?;
+    let mut new = NewCheckpoint::of(CheckpointKind::Manual, How::Command);
+    new.label = label;
+    if let Some(m) = message {
+        let timeline = subject.timeline().ok_or_else(|| {
+            Failure::new(Kind::NotFound, "there is no conversation here").hint("name it: -c CONVERSATION")
+        })?;
+        new.kind = CheckpointKind::Message;
+        new.message = Some(select::message(&timeline.rows, m)?.id.clone());
+    }
+    new.conversation = subject.timeline().map(|t| t.conversation.id.clone());
+    let not_covered = site.not_covered()?;
+    let mut parts = vec![json!({"kind": PartKind::Workspace, "path": json_path(site.path()).0, "covered": true, "reason": null})];
+    for p in &not_covered {
+        let path = json_path(&site.path().join(p)).0;
+        parts.push(json!({"kind": PartKind::Workspace, "path": path, "covered": false, "reason": "a subvolume or mount inside"}));
+    }
+    if app.global.dry_run {
+        let doc = json!({"plan": {"steps": [format!("take a checkpoint of {}", shown_path(site.path()))], "parts": parts}});
+        return app.out.result(&doc, || format!("would take a checkpoint of {}\n", shown_path(site.path())));
+    }
+    let tools = Tools::of(site)?;
+    let started = Instant::now();
+    let lock = tools.ground(site).lock()?;
+    let taken = Vault::checkpoint(&site.vault, &new)?;
+    drop(lock);
+    let ms = started.elapsed().as_millis() as u64;
+    let doc = json!({"checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms});
+    app.out.result(&doc, || {
+        let mut text = format!("{}  ({ms} ms)\n", taken.meta.id);
+        for p in &not_covered {
+            text += &format!("not covered: {} (a subvolume or mount inside)\n", shown_path(p));
+        }
+        text
+    })
+}
+
+/// Gives a checkpoint a label.
+pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
+    let id = app.checkpoint_id(checkpoint)?;
+    let subject = app.subject()?;
+    Vault::label(&subject.site.vault, &id, text)?;
+    app.out.result(&json!({"checkpoint": id, "label": text}), || format!("{id} is labelled\n"))
+}
+
+/// Pins or unpins a checkpoint.
+pub fn pin(app: &App, checkpoint: &str, pinned: bool) -> Done {
+    let id = app.checkpoint_id(checkpoint)?;
+    let subject = app.subject()?;
+    Vault::pin(&subject.site.vault, &id, pinned)?;
+    let word = if pinned { "pinned" } else { "no longer pinned" };
+    app.out.result(&json!({"checkpoint": id, "pinned": pinned}), || format!("{id} is {word}\n"))
+}

@@ -1,0 +1,155 @@
+//! The command line: arguments, one call into the rooms below, the result as text or JSON.
+
+mod app;
+mod args;
+mod changes;
+mod checkpoint;
+mod content;
+mod conversations;
+mod demo;
+mod diff;
+mod docker;
+mod doctor;
+mod hook;
+mod hooks;
+mod open;
+mod operations;
+mod output;
+mod pool;
+mod prune;
+mod rewind;
+mod sandboxes;
+mod shell;
+mod timeline;
+mod track;
+mod watch;
+mod why;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use app::App;
+use args::{Cli, Command};
+use output::{Done, Failure, Output};
+
+use crate::failure::Kind;
+
+/// Runs one command; the exit code of the process.
+pub fn run() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(e) => return usage(&args, &e),
+    };
+    logging(cli.global.verbose, cli.global.quiet);
+    if matches!(cli.command, Some(Command::Thaw)) {
+        return match crate::sandbox::freeze::thaw_helper() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    raise_file_limit();
+    let out = Output::new(&cli.global);
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            out.failure(&failure);
+            ExitCode::from(failure.kind.exit_code())
+        }
+    }
+}
+
+/// Help and version go to stdout with 0; all else is usage, 2.
+fn usage(args: &[OsString], e: &clap::Error) -> ExitCode {
+    if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // help into a closed pipe is no failure
+        drop(e.print());
+        return ExitCode::SUCCESS;
+    }
+    let json = args.iter().take_while(|a| *a != "--").any(|a| a == "--json");
+    let text = e.to_string();
+    let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    if json {
+        let failure = Failure::new(Kind::Usage, crate::text::shown(&first)).hint("respool --help");
+        Output::plain(true).failure(&failure);
+    } else {
+        eprint!("{}", text.lines().map(|l| format!("{}\n", crate::text::shown(l))).collect::<String>());
+    }
+    ExitCode::from(Kind::Usage.exit_code())
+}
+
+fn logging(verbose: u8, quiet: bool) {
+    let level = match (quiet, verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "info",
+        (false, 2) => "debug",
+        (false, _) => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("RESPOOL_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("respool={level}")));
+    let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if let Err(e) = format.without_time().with_target(false).with_ansi(false).try_init() {
+        eprintln!("respool: no log: {e}");
+    }
+}
+
+/// Deep trees are walked with one open folder a level.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: now.maximum, maximum: now.maximum };
+    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
+        tracing::debug!("the limit of open files stays as it is: {e}");
+    }
+}
+
+fn dispatch(cli: Cli) -> Done {
+    let Cli { global, open, command } = cli;
+    let Some(command) = command else {
+        return open::run(global, open);
+    };
+    match command {
+        Command::Completions { shell } => shell::completions(shell),
+        Command::Man => shell::man(),
+        Command::Thaw => Ok(()),
+        Command::Hook { agent } => hook::run(global, &agent),
+        command => with_app(App::new(global)?, command),
+    }
+}
+
+fn with_app(app: App, command: Command) -> Done {
+    match command {
+        Command::Demo { headless, vault, dir, keep } => demo::run(&app, headless, vault, dir.as_deref(), keep),
+        Command::Track(args) => track::track(&app, &args),
+        Command::Untrack { dir } => track::untrack(&app, &dir),
+        Command::Sandboxes => sandboxes::run(&app),
+        Command::Conversations { agent } => conversations::run(&app, agent.as_deref()),
+        Command::Timeline { conversation } => timeline::run(&app, conversation.as_ref()),
+        Command::Checkpoint { message, label } => checkpoint::run(&app, message.as_deref(), label),
+        Command::Changes { a, b, paths, times } => changes::run(&app, &a, &b, &paths, times),
+        Command::Diff { a, b, paths } => diff::run(&app, &a, &b, &paths),
+        Command::Cat { state, path } => content::cat(&app, &state, &path),
+        Command::Ls { state, path } => content::ls(&app, &state, path.as_deref()),
+        Command::Rewind(args) => rewind::run(&app, &args),
+        Command::Undo { operation } => rewind::undo(&app, operation.as_deref()),
+        Command::Redo { operation } => rewind::redo(&app, operation.as_deref()),
+        Command::Log => operations::log(&app),
+        Command::Recover => operations::recover(&app),
+        Command::Label { checkpoint, text } => checkpoint::label(&app, &checkpoint, &text),
+        Command::Pin { checkpoint } => checkpoint::pin(&app, &checkpoint, true),
+        Command::Unpin { checkpoint } => checkpoint::pin(&app, &checkpoint, false),
+        Command::Prune { keep, keep_within, max_bytes } => prune::run(&app, keep, keep_within.as_deref(), max_bytes),
+        Command::Space => sandboxes::space(&app),
+        Command::Pool(command) => pool::run(&app, command),
+        Command::Watch { conversations } => watch::run(&app, &conversations),
+        Command::Hooks { command } => hooks::run(&app, &command),
+        Command::Docker { command: args::DockerCommand::Status } => docker::status(&app),
+        Command::Why { path } => why::run(&app, &path),
+        Command::Doctor => doctor::run(&app),
+        Command::Completions { .. } | Command::Man | Command::Thaw | Command::Hook { .. } => Ok(()),
+    }
+}

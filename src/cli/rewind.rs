@@ -1,0 +1,151 @@
+//! `respool rewind`, `undo`, `redo`.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::app::{App, Subject, Tools};
+use super::args::RewindArgs;
+use super::changes::{line, relative};
+use super::operations::recover_first;
+use super::output::{Done, Failure};
+use crate::engine::vault::Vault;
+use crate::engine::{Selection, State};
+use crate::failure::Kind;
+use crate::rewind::run::Order;
+use crate::rewind::survey::{Scope, survey};
+use crate::rewind::{OperationKind, Outcome, Plan, undo as undoing};
+use crate::text::shown_path;
+
+/// How many changes of a plan are printed for people.
+const SHOWN: usize = 40;
+
+/// Goes back to a state.
+pub fn run(app: &App, args: &RewindArgs) -> Done {
+    if args.chat {
+        return Err(Failure::new(Kind::Refused, "the conversation of this agent cannot be moved yet")
+            .hint("restore the files alone: --files"));
+    }
+    let subject = app.subject()?;
+    let target = app.state(&subject, &args.state)?;
+    let State::Checkpoint(id) = target.state.clone() else {
+        return Err(Failure::new(Kind::Usage, "now is where you are").hint("name a message or a checkpoint"));
+    };
+    if !app.global.dry_run {
+        recover_first(app, &subject.site)?;
+    }
+    let paths = if args.paths.is_empty() { None } else { Some(relative(app, &subject, &args.paths)?) };
+    let scope = Scope { paths, keep_mine: args.keep_mine, only_turn: args.only_turn };
+    let seen = survey(subject.timeline(), &subject.site, &target, &id, &scope, &app.bar())?;
+    let (plan, selection) = (seen.plan, seen.selection);
+    if app.global.dry_run {
+        return app.out.result(&json!({"plan": plan}), || text(app, &plan));
+    }
+    if let Some(b) = plan.blockers.iter().find(|b| b.stops) {
+        return Err(Failure::new(Kind::Refused, b.what.clone()).hint("respool rewind --dry-run shows the plan"));
+    }
+    if !app.global.yes {
+        app.out.say(text(app, &plan).trim_end());
+    }
+    app.confirm(&format!("go back to {}?", plan.target_words))?;
+    let words = format!("to {}", target.words);
+    let order = Order { kind: OperationKind::Rewind, target: id, words, selection, of: None };
+    carry_out(app, &subject, &order)
+}
+
+fn carry_out(app: &App, subject: &Subject, order: &Order) -> Done {
+    let tools = Tools::of(&subject.site)?;
+    let ground = tools.ground(&subject.site);
+    let bar = app.bar();
+    let lock = ground.lock()?;
+    subject.site.pool.guard_space()?;
+    let outcome = ground.run(&lock, order, &bar)?;
+    drop(bar);
+    done(app, &outcome)
+}
+
+fn done(app: &App, o: &Outcome) -> Done {
+    let doc = json!({
+        "operation": o.operation, "safety": o.safety, "restored": {"workspace": {"changed": o.changed}},
+        "verified": o.verified, "chat": o.chat, "resent": o.resent, "notes": o.notes,
+    });
+    app.out.result(&doc, || {
+        let mut text = format!(
+            "done: {} changed, checked against the checkpoint, no difference\nthe conversation is as it was; take it back with: respool undo\n",
+            if o.changed == 1 { "1 path".to_owned() } else { format!("{} paths", o.changed) }
+        );
+        for n in &o.notes {
+            text += &format!("{n}\n");
+        }
+        text
+    })
+}
+
+/// The plan for people.
+fn text(app: &App, plan: &Plan) -> String {
+    let mut out = format!("back to {}\n", plan.target_words);
+    for (i, s) in plan.steps.iter().enumerate() {
+        out += &format!("  {}. {s}\n", i + 1);
+    }
+    out += "changes since then, all taken back:\n";
+    for c in plan.changes.iter().take(SHOWN) {
+        let own = plan.yours.contains(&c.path);
+        out += &format!("  {}{}", line(app, c).trim_end(), if own { "   YOURS\n" } else { "\n" });
+    }
+    if plan.changes.len() > SHOWN {
+        out += &format!("  ... and {} more\n", plan.changes.len() - SHOWN);
+    }
+    if plan.changes.is_empty() {
+        out += "  none\n";
+    }
+    let hidden: Vec<&PathBuf> = plan.yours.iter().filter(|p| !plan.changes.iter().take(SHOWN).any(|c| c.path == **p)).collect();
+    for p in hidden {
+        out += &format!("  yours too: {}\n", shown_path(p));
+    }
+    for b in &plan.blockers {
+        let pid = b.pid.map_or_else(String::new, |p| format!("process {p}: "));
+        out += &format!("note: {pid}{}\n", b.what);
+    }
+    out
+}
+
+/// Takes back the last rewind.
+pub fn undo(app: &App, operation: Option<&str>) -> Done {
+    again(app, operation, OperationKind::Undo)
+}
+
+/// Takes back the last undo.
+pub fn redo(app: &App, operation: Option<&str>) -> Done {
+    again(app, operation, OperationKind::Redo)
+}
+
+fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
+    let subject = app.subject()?;
+    if !app.global.dry_run {
+        recover_first(app, &subject.site)?;
+    }
+    let tools = Tools::of(&subject.site)?;
+    let order = match kind {
+        OperationKind::Redo => undoing::redo_order(&tools.log, operation)?,
+        _ => undoing::undo_order(&tools.log, operation)?,
+    };
+    if app.global.dry_run {
+        let changes = Vault::changes(
+            &subject.site.vault,
+            &State::Checkpoint(order.target.clone()),
+            &State::Now,
+            false,
+            &app.bar(),
+        )?;
+        let steps = vec![
+            "take a safety checkpoint of the state now".to_owned(),
+            format!("go back to {}", order.words),
+            "check every path and attribute".to_owned(),
+        ];
+        let doc = json!({"plan": {"steps": steps, "changes": changes, "yours": [], "blockers": []}});
+        return app.out.result(&doc, || changes.iter().map(|c| line(app, c)).collect());
+    }
+    debug_assert_eq!(order.selection, Selection::All);
+    app.confirm(&format!("go back to {}?", order.words))?;
+    carry_out(app, &subject, &order)
+}

@@ -1,0 +1,82 @@
+//! `respool timeline`.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use super::app::App;
+use super::output::Done;
+use crate::engine::Counts;
+use crate::text::{age, first_line, shown};
+use crate::timeline::{CheckpointState, Row, Timeline};
+
+/// Shows the messages of a conversation, each with its checkpoint.
+pub fn run(app: &App, conversation: Option<&OsString>) -> Done {
+    let mut opened = app.opened(conversation)?;
+    if let Some(site) = opened.site.take() {
+        let bar = app.bar();
+        if let Err(e) = app.desk.count(&site, &mut opened.timeline.rows, &bar) {
+            opened.timeline.notices.push(format!("changes are not counted: {e}"));
+        }
+    }
+    for n in &opened.timeline.notices {
+        app.out.say(format!("respool: {}", shown(n)));
+    }
+    app.out.result(&opened.timeline, || text(app, &opened.timeline))
+}
+
+fn text(app: &App, timeline: &Timeline) -> String {
+    let now = chrono::Utc::now();
+    let mut out = String::new();
+    for row in &timeline.rows {
+        let number = row.message.map_or_else(|| "   -".into(), |n| format!("{n:>4}"));
+        let age = row.time.map_or_else(String::new, |t| age(t, now));
+        let line = format!("{number} {age:>4}  {:<13} {}", mark(row), first_line(&row.text));
+        let line = if row.active { line } else { app.out.paint("2", &line) };
+        let _written = writeln!(out, "{}{}", line.trim_end(), counted(row));
+    }
+    if timeline.rows.is_empty() {
+        out.push_str("no messages\n");
+    }
+    if timeline.sandbox.is_none() {
+        out.push_str("the workspace is not tracked: there are no checkpoints (respool track DIR)\n");
+    }
+    out
+}
+
+fn mark(row: &Row) -> String {
+    match &row.checkpoint {
+        None => "-".into(),
+        Some(c) => match (&c.id, c.state) {
+            (Some(id), CheckpointState::Ok) => id.to_string(),
+            (Some(id), _) => format!("{id}!"),
+            (None, state) => format!("({})", word(state)),
+        },
+    }
+}
+
+fn word(state: CheckpointState) -> &'static str {
+    match state {
+        CheckpointState::Ok => "ok",
+        CheckpointState::None => "none",
+        CheckpointState::Failed => "failed",
+        CheckpointState::Damaged => "damaged",
+        CheckpointState::Thinned => "thinned",
+        CheckpointState::Late => "late",
+        CheckpointState::Incomplete => "incomplete",
+    }
+}
+
+fn counted(row: &Row) -> String {
+    let part = |c: &Counts| format!("+{} ~{} -{} >{}", c.added, c.modified + c.other, c.deleted, c.renamed);
+    let mut out = String::new();
+    if let Some(c) = row.changes.filter(|c| c.total() > 0) {
+        let _written = write!(out, "  [{}]", part(&c));
+    }
+    if let Some(c) = row.between.filter(|c| c.total() > 0) {
+        let _written = write!(out, "  [yours {}]", part(&c));
+    }
+    if let Some(reason) = row.checkpoint.as_ref().and_then(|c| c.reason.as_ref()) {
+        let _written = write!(out, "  ({})", shown(reason));
+    }
+    out
+}

@@ -1,0 +1,180 @@
+//! `respool track` and `respool untrack`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::app::App;
+use super::args::{TrackArgs, VaultChoice};
+use super::operations::{recover_adoptions_first, recover_first};
+use super::output::{Done, Failure};
+use super::pool::bytes;
+use crate::config::VaultSetting;
+use crate::engine::image;
+use crate::engine::pool::Pool;
+use crate::failure::Kind;
+use crate::rewind::guard::{Reserved, check_place, stopped_by};
+use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
+use crate::rewind::untrack::{untrack as do_untrack, untrack_blockers};
+use crate::text::{json_path, shown_path};
+
+fn folder(app: &App, dir: &Path) -> Result<PathBuf, Failure> {
+    let path = app.cwd.join(dir);
+    let gone = |e: std::io::Error| Failure::new(Kind::NotFound, format!("there is no folder {}: {e}", shown_path(dir))).path(dir);
+    let meta = std::fs::symlink_metadata(&path).map_err(gone)?;
+    let resolved = path.canonicalize().map_err(gone)?;
+    if meta.is_symlink() {
+        return Err(Failure::new(Kind::Refused, format!("{} is a link to {}", shown_path(dir), shown_path(&resolved)))
+            .path(dir)
+            .hint("name the folder itself"));
+    }
+    if !meta.is_dir() {
+        return Err(Failure::new(Kind::Refused, format!("{} is no folder", shown_path(dir))).path(dir));
+    }
+    Ok(resolved)
+}
+
+/// Everything that a workspace must not touch.
+fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
+    let mut out = Vec::new();
+    let mut add = |path: PathBuf, what: String| {
+        let path = path.canonicalize().unwrap_or(path);
+        out.push(Reserved { path, what });
+    };
+    add(app.desk.registry.state_dir().to_owned(), "respool's state folder".into());
+    add(PathBuf::from(crate::paths::SYSTEM_STATE), "respool's state folder".into());
+    if let Some(image) = image {
+        add(image.to_owned(), "the image of the pool".into());
+    }
+    if let Ok(exe) = std::env::current_exe() {
+        // a build folder may hold the program while it is worked on: only the exact file counts
+        add(exe, "the respool program itself".into());
+    }
+    for (_, store) in app.desk.library.stores(None) {
+        let what = format!("a conversation's store ({})", shown_path(&store));
+        add(store, what);
+    }
+    if let Ok((_, all, _)) = app.desk.registry.all() {
+        for record in all.into_iter().filter_map(|(_, l)| l.record.ok()).filter(|r| r.tracked) {
+            let what = format!("the workspace of sandbox {}", record.id);
+            add(record.path, what);
+        }
+    }
+    out
+}
+
+fn wants_copy(app: &App, args: &TrackArgs) -> bool {
+    args.vault == Some(VaultChoice::Copy) || args.vault.is_none() && app.config.sandbox.vault == VaultSetting::Copy
+}
+
+/// Puts a workspace under respool.
+pub fn track(app: &App, args: &TrackArgs) -> Done {
+    let path = folder(app, &args.dir)?;
+    if wants_copy(app, args) {
+        return Err(Failure::new(Kind::Refused, "the copy vault is not built yet").hint("use: --vault btrfs"));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::new(Kind::Refused, "tracking needs root: it mounts a file system")
+            .hint(format!("run: sudo respool track {}", crate::text::shell_word(&path))));
+    }
+    recover_adoptions_first(app)?;
+    if let Some(site) = tracked_already(app, &path)? {
+        let what = format!("{} is tracked already, as {}", shown_path(&path), site);
+        return Err(Failure::new(Kind::Refused, what).path(path).hint("respool sandboxes lists what is tracked"));
+    }
+    let way = means(&path)?;
+    let image = args.image.clone().map_or_else(|| app.desk.registry.default_image(), |i| app.cwd.join(i));
+    check_place(&path, &reserved(app, (way == Means::Copy).then_some(&image)))?;
+    let plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
+    if app.global.dry_run {
+        return app.out.result(&json!({"plan": plan}), || text(&plan));
+    }
+    if let Some(e) = stopped_by(&path, &plan.blockers) {
+        return Err(e.into());
+    }
+    if !app.global.yes {
+        app.out.say(text(&plan).trim_end());
+    }
+    app.confirm(&format!("track {}?", shown_path(&path)))?;
+    let pool = open_pool(app, args, way, &path, &image)?;
+    let bar = app.bar();
+    let tracked = do_track(&pool, &plan, &bar)?;
+    drop(bar);
+    for h in &tracked.hints {
+        app.out.say(format!("respool: {h}"));
+    }
+    let (shown, exact) = json_path(&path);
+    let doc = json!({"sandbox": tracked.record.id, "vault": "btrfs", "path": shown, "path_b64": exact});
+    app.out.result(&doc, || {
+        format!(
+            "tracked as {}\nnext: respool hooks install openhands --project (in the workspace), then work with the agent\nif your shell stands in it, enter it again: cd \"$PWD\"\n",
+            tracked.record.id
+        )
+    })
+}
+
+fn tracked_already(app: &App, path: &Path) -> Result<Option<String>, Failure> {
+    // a folder that only lies in a tracked one is refused by the places, with its own words
+    let site = app.desk.registry.find(path)?;
+    Ok(site.filter(|s| s.path() == path && s.record.tracked).map(|s| s.record.id))
+}
+
+fn open_pool(app: &App, args: &TrackArgs, way: Means, path: &Path, image: &Path) -> Result<Pool, Failure> {
+    let registry = &app.desk.registry;
+    if way != Means::Copy {
+        return Ok(registry.open_existing(path)?);
+    }
+    if let Some(folder) = &args.pool {
+        return Err(Failure::new(Kind::Refused, format!("{} is on another file system than the folder", shown_path(folder)))
+            .hint("a folder that is not on Btrfs needs a loop image: --image FILE"));
+    }
+    if !image.exists() {
+        registry.prepare()?;
+        image::create(image, bytes(&args.size)?, args.preallocate)?;
+    }
+    Ok(registry.open_image(image)?)
+}
+
+fn text(plan: &TrackPlan) -> String {
+    let mut out = format!("track {}\n", shown_path(&plan.path));
+    for (i, s) in plan.steps.iter().enumerate() {
+        out += &format!("  {}. {s}\n", i + 1);
+    }
+    for b in &plan.blockers {
+        let pid = b.pid.map_or_else(String::new, |p| format!("process {p}: "));
+        out += &format!("  {}: {pid}{}\n", if b.stops { "in the way" } else { "note" }, b.what);
+    }
+    out
+}
+
+/// Gives a workspace back.
+pub fn untrack(app: &App, dir: &Path) -> Done {
+    let path = folder(app, dir)?;
+    recover_adoptions_first(app)?;
+    let site = app.desk.site_at(&path)?;
+    if site.path() != path {
+        return Err(Failure::new(Kind::Refused, format!("{} lies in the workspace {}", shown_path(&path), shown_path(site.path())))
+            .path(path)
+            .hint("untrack the workspace itself"));
+    }
+    recover_first(app, &site)?;
+    let blockers = untrack_blockers(&site);
+    if app.global.dry_run {
+        let steps = ["copy the present content beside the workspace", "compare it, every byte and attribute", "put it in the place of the mount"];
+        return app.out.result(&json!({"plan": {"steps": steps, "blockers": blockers}}), || steps.join("\n") + "\n");
+    }
+    if let Some(e) = stopped_by(&path, &blockers) {
+        return Err(e.into());
+    }
+    app.confirm(&format!("make {} a plain folder again?", shown_path(&path)))?;
+    let bar = app.bar();
+    do_untrack(&site, &bar)?;
+    drop(bar);
+    for b in blockers.iter().filter(|b| !b.stops) {
+        app.out.say(format!("respool: {}", b.what));
+    }
+    let doc = json!({"sandbox": site.record.id, "path": json_path(&path).0, "untracked": true});
+    app.out.result(&doc, || {
+        format!("{} is a plain folder again; its checkpoints are kept until: respool prune --sandbox {}\n", shown_path(&path), site.record.id)
+    })
+}

@@ -1,0 +1,114 @@
+//! Gathers the facts of a plan: what differs, what of it is the user's own, who holds files.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::plan::{Facts, narrowed, plan};
+use super::{Plan, Result, RewindError};
+use crate::engine::vault::Vault;
+use crate::engine::{Change, CheckpointId, EngineError, Selection, State};
+use crate::progress::Progress;
+use crate::sandbox::site::Site;
+use crate::timeline::Timeline;
+use crate::timeline::desk::spans;
+use crate::timeline::select::Selected;
+
+/// What of a rewind is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// These paths only.
+    pub paths: Option<Vec<PathBuf>>,
+    /// Leave what the user changed between turns.
+    pub keep_mine: bool,
+    /// Only what the message's own turn changed.
+    pub only_turn: bool,
+}
+
+/// A plan, and what it selects.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The plan.
+    pub plan: Plan,
+    /// What is restored.
+    pub selection: Selection,
+}
+
+/// The lists of the stretches between a turn's end and the next message, from the target's message on.
+fn between(timeline: &Timeline, site: &Site, target: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Change>> {
+    let at = timeline.rows.iter().position(|r| {
+        r.checkpoint.as_ref().is_some_and(|c| c.id.as_ref() == Some(target) || c.turn_end.as_ref() == Some(target))
+    });
+    let Some(at) = at else { return Ok(Vec::new()) };
+    let mut out = Vec::new();
+    let mut last_end = None;
+    for (row, span) in timeline.rows.iter().zip(spans(&timeline.rows)).skip(at).filter(|(r, _)| r.active) {
+        if let Some((a, b)) = span.between {
+            out.extend(site.vault.changes(&State::Checkpoint(a), &State::Checkpoint(b), false, progress)?);
+        }
+        last_end = row.checkpoint.as_ref().and_then(|c| c.turn_end.clone());
+    }
+    // what was changed since the newest turn ended
+    if let Some(end) = last_end.filter(|_| !timeline.at_work) {
+        out.extend(site.vault.changes(&State::Checkpoint(end), &State::Now, false, progress)?);
+    }
+    Ok(out)
+}
+
+/// The paths of a list, old names too.
+fn both_names(changes: &[Change]) -> BTreeSet<PathBuf> {
+    changes.iter().flat_map(|c| [c.path.clone(), c.old_path().to_owned()]).collect()
+}
+
+fn turn(timeline: Option<&Timeline>, target: &CheckpointId) -> Result<(CheckpointId, CheckpointId)> {
+    let rows = timeline.map_or(&[][..], |t| &t.rows);
+    let found = spans(rows).into_iter().filter_map(|s| s.turn).find(|(a, _)| a == target);
+    found.ok_or_else(|| RewindError::Refused {
+        why: "the end of that turn is not known".into(),
+        path: None,
+        hint: Some("--only-turn needs a message whose turn has ended".into()),
+    })
+}
+
+/// Looks at everything and makes the plan. Nothing is changed but for a temporary snapshot of now.
+pub fn survey(
+    timeline: Option<&Timeline>,
+    site: &Site,
+    target: &Selected,
+    id: &CheckpointId,
+    scope: &Scope,
+    progress: &dyn Progress,
+) -> Result<Seen> {
+    let all = site.vault.changes(&State::Checkpoint(id.clone()), &State::Now, true, progress)?;
+    let between = timeline.map_or_else(|| Ok(Vec::new()), |t| between(t, site, id, progress))?;
+    let mut changes = narrowed(all, scope.paths.as_deref());
+    if scope.keep_mine {
+        let own = both_names(&between);
+        changes.retain(|c| !own.contains(&c.path) && !own.contains(c.old_path()));
+    }
+    if scope.only_turn {
+        let (a, b) = turn(timeline, id)?;
+        let own = both_names(&site.vault.changes(&State::Checkpoint(a), &State::Checkpoint(b), false, progress)?);
+        changes.retain(|c| own.contains(&c.path) || own.contains(c.old_path()));
+    }
+    let selection = if scope.keep_mine || scope.only_turn {
+        Selection::Paths(both_names(&changes).into_iter().collect())
+    } else {
+        scope.paths.clone().map_or(Selection::All, Selection::Paths)
+    };
+    let facts = Facts {
+        sandbox: site.record.id.clone(),
+        workspace: site.path().to_owned(),
+        target: Some(id.clone()),
+        target_words: target.words.clone(),
+        message: target.message,
+        changes,
+        between,
+        holders: site.holders(),
+        not_covered: site.not_covered()?,
+        at_work: timeline.is_some_and(|t| t.at_work),
+        low_space: None,
+        paths: scope.paths.clone(),
+    };
+    let plan = plan(&facts).ok_or_else(|| EngineError::NoCheckpoint { id: id.to_string() })?;
+    Ok(Seen { plan, selection })
+}
