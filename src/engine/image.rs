@@ -12,8 +12,10 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use super::{EngineError, Result};
 use crate::text;
 
-/// The smallest image in bytes: the template's 48 MiB and room for the first chunks of data and metadata.
-pub const MIN_SIZE: u64 = 64 << 20;
+/// The smallest image in bytes: the kernel resizes a Btrfs to no less (`btrfs_ioctl_resize`).
+pub const MIN_SIZE: u64 = 256 << 20;
+/// What the host must have free for a new sparse image, in bytes.
+const MIN_HOST_FREE: u64 = 64 << 20;
 
 /// An empty file system as its non-zero bytes; made by `tests/tools/make-template.py`, which has the format.
 const TEMPLATE: &[u8] = include_bytes!("../../assets/pool-template");
@@ -135,7 +137,7 @@ fn check_room(image: &Path, size: u64, preallocate: bool) -> Result<()> {
     let folder = folder_of(image);
     let vfs = rustix::fs::statvfs(&folder).map_err(|e| EngineError::io("look at", &folder)(e.into()))?;
     let free = vfs.f_bavail * vfs.f_frsize;
-    let need = if preallocate { size } else { MIN_SIZE };
+    let need = if preallocate { size } else { MIN_HOST_FREE };
     if free < need {
         return Err(refused(
             format!(

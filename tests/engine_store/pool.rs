@@ -285,11 +285,11 @@ fn a_copy_of_a_mounted_image_is_refused() {
 
 #[test]
 fn a_pool_grows_in_use_and_never_shrinks() {
-    let mut b = BtrfsBox::sized(128 << 20);
+    let mut b = BtrfsBox::sized(image::MIN_SIZE);
     b.pool().grow(512 << 20).expect("grow");
     assert_eq!(b.pool().status().expect("status").size, 512 << 20);
     assert_eq!(
-        b.pool().grow(256 << 20).expect_err("shrink").kind(),
+        b.pool().grow(300 << 20).expect_err("shrink").kind(),
         Kind::Refused
     );
     // a growth that was cut short after the file had grown is finished at the next mount
@@ -305,18 +305,18 @@ fn a_preallocated_pool_keeps_its_space() {
     need_root();
     let dir = TestDir::new();
     let img = dir.join("pool.img");
-    image::create(&img, 96 << 20, true).expect("create");
+    image::create(&img, 256 << 20, true).expect("create");
     let pool = Pool::open_image(&img, &dir.join("mnt")).expect("open");
     let all = respool::engine::mounts::list().expect("mounts");
     let m = all.iter().find(|m| m.point == pool.mount()).expect("the mount");
     assert!(!m.super_options.contains("discard=async"), "{m:?}");
     std::fs::write(pool.mount().join("f"), vec![7; 10 << 20]).expect("write");
     std::fs::remove_file(pool.mount().join("f")).expect("rm");
-    pool.grow(128 << 20).expect("grow");
+    pool.grow(320 << 20).expect("grow");
     let status = pool.status().expect("status");
     assert_eq!(
         (status.image_allocated, status.size),
-        (Some(128 << 20), 128 << 20)
+        (Some(320 << 20), 320 << 20)
     );
     pool.unmount().expect("unmount");
 }

@@ -161,9 +161,20 @@ impl BtrfsVault {
     fn list_all(&self) -> Result<Vec<Checkpoint>> {
         let mut out = Vec::new();
         for name in self.names()? {
-            if let Some(dir) = self.open_checkpoint(&name)? {
-                out.push(self.examine(&name, &dir)?);
-            }
+            let examined = match self.open_checkpoint(&name) {
+                Ok(Some(dir)) => self.examine(&name, &dir),
+                Ok(None) => continue,
+                Err(e) => Err(e),
+            };
+            out.push(match examined {
+                Ok(checkpoint) => checkpoint,
+                // what the disk cannot give must not hide the rest
+                Err(e) if unreadable(&e) => Checkpoint {
+                    meta: bare(&name, DateTime::default(), Vec::new()),
+                    health: Health::Damaged(e.to_string()),
+                },
+                Err(e) => return Err(e),
+            });
         }
         Ok(out)
     }
@@ -206,6 +217,15 @@ impl BtrfsVault {
     }
 }
 
+/// True if the disk, or the file system's structure there, is damaged.
+fn unreadable(e: &EngineError) -> bool {
+    let code = match e {
+        EngineError::Io { source, .. } => source.raw_os_error(),
+        _ => None,
+    };
+    matches!(code, Some(libc::EIO | libc::EUCLEAN))
+}
+
 fn never_made() -> String {
     "it was interrupted before its snapshot was made".into()
 }
@@ -230,7 +250,12 @@ fn rebuilt(name: &Name, dir: &OwnedFd, path: &Path) -> Result<CheckpointMeta> {
         let stat = rustix::fs::fstat(dir).map_err(|e| EngineError::io("look at", path)(e.into()))?;
         DateTime::from_timestamp(stat.st_mtime as i64, stat.st_mtime_nsec as u32).unwrap_or_default()
     };
-    Ok(CheckpointMeta {
+    Ok(bare(name, time, parts))
+}
+
+/// A record of which nothing is known but this.
+fn bare(name: &Name, time: DateTime<Utc>, parts: Vec<PartKind>) -> CheckpointMeta {
+    CheckpointMeta {
         v: 1,
         id: name.id.clone(),
         seq: name.seq,
@@ -246,7 +271,7 @@ fn rebuilt(name: &Name, dir: &OwnedFd, path: &Path) -> Result<CheckpointMeta> {
         late: None,
         operation: None,
         clock_back: false,
-    })
+    }
 }
 
 #[cfg(test)]
