@@ -66,9 +66,25 @@ pub enum EngineError {
         /// What helps.
         hint: Option<String>,
     },
+    /// A pool cannot be unmounted: something uses it.
+    #[error("{} is in use{}", shown_path(path), also_mounted(mounts))]
+    Busy {
+        /// The mount point or image.
+        path: PathBuf,
+        /// The other places where it is mounted, where they are the reason.
+        mounts: Vec<PathBuf>,
+    },
     /// The user cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+fn also_mounted(mounts: &[PathBuf]) -> String {
+    if mounts.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> = mounts.iter().take(5).map(|m| shown_path(m)).collect();
+    format!(": it is also mounted at {}", shown.join(", "))
 }
 
 impl EngineError {
@@ -85,7 +101,7 @@ impl Explain for EngineError {
             Self::Io { .. } => Kind::Failed,
             Self::NoCheckpoint { .. } | Self::NoPath { .. } => Kind::NotFound,
             Self::DamagedCheckpoint { .. } | Self::Damaged { .. } => Kind::Damaged,
-            Self::NotManaged { .. } | Self::Refused { .. } => Kind::Refused,
+            Self::NotManaged { .. } | Self::Refused { .. } | Self::Busy { .. } => Kind::Refused,
             Self::Cancelled => Kind::Cancelled,
         }
     }
@@ -95,6 +111,7 @@ impl Explain for EngineError {
             Self::Io { path, .. }
             | Self::NotManaged { path }
             | Self::NoPath { path }
+            | Self::Busy { path, .. }
             | Self::Damaged { path, .. } => Some(path),
             Self::Refused { path, .. } => path.as_deref(),
             _ => None,
@@ -118,6 +135,9 @@ impl Explain for EngineError {
                 Some("it was replaced or unmounted; see: respool sandboxes, respool pool mount".into())
             }
             Self::Refused { hint, .. } => hint.clone(),
+            Self::Busy { .. } => {
+                Some("end the processes and unmount the places that use it, then try again".into())
+            }
             _ => None,
         }
     }

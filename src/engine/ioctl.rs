@@ -90,6 +90,42 @@ struct RawCloneRange {
 }
 
 #[repr(C)]
+struct RawDevInfo {
+    devid: u64,
+    uuid: [u8; 16],
+    bytes_used: u64,
+    total_bytes: u64,
+    fsid: [u8; 16],
+    unused: [u64; 377],
+    path: [u8; 1024],
+}
+const _: () = assert!(size_of::<RawDevInfo>() == 4096);
+
+#[repr(C)]
+struct RawSpaceArgs {
+    slots: u64,
+    total: u64,
+}
+
+#[repr(C)]
+struct RawRootRefs {
+    min_treeid: u64,
+    refs: [[u64; 2]; 255],
+    num_items: u8,
+    align: [u8; 7],
+}
+const _: () = assert!(size_of::<RawRootRefs>() == 4096);
+
+#[repr(C)]
+struct RawInoLookupUser {
+    dirid: u64,
+    treeid: u64,
+    name: [u8; 256],
+    path: [u8; 3824],
+}
+const _: () = assert!(size_of::<RawInoLookupUser>() == 4096);
+
+#[repr(C)]
 struct RawLoopInfo {
     device: u64,
     inode: u64,
@@ -118,8 +154,8 @@ const _: () = assert!(size_of::<RawLoopConfig>() == 304);
 
 mod raw {
     use super::{
-        MAGIC, RawCloneRange, RawFsInfo, RawLoopConfig, RawLoopInfo, RawSubvolInfo, RawSubvolWait, VolArgs,
-        VolArgsV2,
+        MAGIC, RawCloneRange, RawDevInfo, RawFsInfo, RawInoLookupUser, RawLoopConfig, RawLoopInfo,
+        RawRootRefs, RawSpaceArgs, RawSubvolInfo, RawSubvolWait, VolArgs, VolArgsV2,
     };
 
     nix::ioctl_write_ptr!(ioc_snap_create_v2, MAGIC, 23, VolArgsV2);
@@ -131,6 +167,10 @@ mod raw {
     nix::ioctl_read!(ioc_start_sync, MAGIC, 24, u64);
     nix::ioctl_read!(ioc_get_subvol_info, MAGIC, 60, RawSubvolInfo);
     nix::ioctl_read!(ioc_fs_info, MAGIC, 31, RawFsInfo);
+    nix::ioctl_readwrite!(ioc_dev_info, MAGIC, 30, RawDevInfo);
+    nix::ioctl_readwrite!(ioc_space_info, MAGIC, 20, RawSpaceArgs);
+    nix::ioctl_readwrite!(ioc_subvol_rootref, MAGIC, 61, RawRootRefs);
+    nix::ioctl_readwrite!(ioc_ino_lookup_user, MAGIC, 62, RawInoLookupUser);
     nix::ioctl_write_ptr!(ioc_resize, MAGIC, 3, VolArgs);
     nix::ioctl_write_ptr!(ioc_subvol_sync_wait, MAGIC, 65, RawSubvolWait);
     nix::ioctl_write_ptr!(ioc_clone_range, MAGIC, 13, RawCloneRange);
@@ -139,9 +179,10 @@ mod raw {
     nix::ioctl_none_bad!(ioc_loop_ctl_get_free, 0x4C82);
 }
 use raw::{
-    ioc_clone_range, ioc_fs_info, ioc_get_subvol_info, ioc_loop_configure, ioc_loop_ctl_get_free,
-    ioc_loop_get_status64, ioc_resize, ioc_snap_create_v2, ioc_snap_destroy_v2, ioc_start_sync,
-    ioc_subvol_create_v2, ioc_subvol_setflags, ioc_subvol_sync_wait, ioc_sync,
+    ioc_clone_range, ioc_dev_info, ioc_fs_info, ioc_get_subvol_info, ioc_ino_lookup_user, ioc_loop_configure,
+    ioc_loop_ctl_get_free, ioc_loop_get_status64, ioc_resize, ioc_snap_create_v2, ioc_snap_destroy_v2,
+    ioc_space_info, ioc_start_sync, ioc_subvol_create_v2, ioc_subvol_rootref, ioc_subvol_setflags,
+    ioc_subvol_sync_wait, ioc_sync,
 };
 
 fn err(e: nix::errno::Errno) -> io::Error {
@@ -247,6 +288,104 @@ pub fn fs_id(fd: impl AsFd) -> io::Result<[u8; 16]> {
     // SAFETY: as above.
     unsafe { ioc_fs_info(fd.as_fd().as_raw_fd(), &raw mut *i) }.map_err(err)?;
     Ok(i.fsid)
+}
+
+/// Size and allocated bytes of all devices of the file system.
+pub fn devices(fd: impl AsFd) -> io::Result<(u64, u64)> {
+    // SAFETY: all-zero bytes are a valid value of this plain struct; the kernel fills it.
+    let mut fs: Box<RawFsInfo> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: as above.
+    unsafe { ioc_fs_info(fd.as_fd().as_raw_fd(), &raw mut *fs) }.map_err(err)?;
+    let (mut size, mut allocated) = (0, 0);
+    for devid in 1..=fs.max_id {
+        // SAFETY: as above.
+        let mut d: Box<RawDevInfo> = Box::new(unsafe { std::mem::zeroed() });
+        d.devid = devid;
+        // SAFETY: as above.
+        match unsafe { ioc_dev_info(fd.as_fd().as_raw_fd(), &raw mut *d) } {
+            Ok(_) => {
+                size += d.total_bytes;
+                allocated += d.bytes_used;
+            }
+            // ids of removed devices are gaps
+            Err(nix::errno::Errno::ENODEV) => {}
+            Err(e) => return Err(err(e)),
+        }
+    }
+    Ok((size, allocated))
+}
+
+/// The space of one kind of block group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceClass {
+    /// `BTRFS_BLOCK_GROUP_*`: data 1, system 2, metadata 4; the profile above.
+    pub flags: u64,
+    /// Bytes allocated to it.
+    pub total: u64,
+    /// Bytes in use.
+    pub used: u64,
+}
+
+/// The space of every kind of block group, without the global reserve.
+pub fn space_classes(fd: impl AsFd) -> io::Result<Vec<SpaceClass>> {
+    const SLOTS: usize = 64;
+    const GLOBAL_RESERVE: u64 = 1 << 49;
+    let mut words = vec![0u64; 2 + 3 * SLOTS];
+    words[0] = SLOTS as u64;
+    // SAFETY: the buffer has the two header words and room for as many slots as the first one says; u64
+    // has the alignment of the struct.
+    unsafe { ioc_space_info(fd.as_fd().as_raw_fd(), words.as_mut_ptr().cast::<RawSpaceArgs>()) }
+        .map_err(err)?;
+    let n = (words[1] as usize).min(SLOTS);
+    Ok(words[2..2 + 3 * n]
+        .chunks_exact(3)
+        .map(|w| SpaceClass {
+            flags: w[0],
+            total: w[1],
+            used: w[2],
+        })
+        .filter(|c| c.flags & GLOBAL_RESERVE == 0)
+        .collect())
+}
+
+/// The subvolumes directly inside the subvolume that `root` is the root of: the id of the tree, and the path
+/// relative to `root`. Works without privileges.
+pub fn nested_subvolumes(root: impl AsFd) -> io::Result<Vec<(u64, Vec<u8>)>> {
+    let mut out = Vec::new();
+    let mut min_treeid = 0;
+    loop {
+        // SAFETY: all-zero bytes are a valid value of this plain struct; the kernel fills it.
+        let mut r: Box<RawRootRefs> = Box::new(unsafe { std::mem::zeroed() });
+        r.min_treeid = min_treeid;
+        // SAFETY: as above.
+        let more = match unsafe { ioc_subvol_rootref(root.as_fd().as_raw_fd(), &raw mut *r) } {
+            Ok(_) => false,
+            Err(nix::errno::Errno::EOVERFLOW) => true,
+            Err(e) => return Err(err(e)),
+        };
+        for [treeid, dirid] in r.refs.iter().take(usize::from(r.num_items)) {
+            // SAFETY: as above.
+            let mut l: Box<RawInoLookupUser> = Box::new(unsafe { std::mem::zeroed() });
+            l.dirid = *dirid;
+            l.treeid = *treeid;
+            // SAFETY: as above.
+            match unsafe { ioc_ino_lookup_user(root.as_fd().as_raw_fd(), &raw mut *l) } {
+                // the folder's path ends with a slash, unless it is empty
+                Ok(_) => out.push((*treeid, [until_nul(&l.path), until_nul(&l.name)].concat())),
+                // removed meanwhile
+                Err(nix::errno::Errno::ENOENT) => {}
+                Err(e) => return Err(err(e)),
+            }
+        }
+        if !more {
+            return Ok(out);
+        }
+        min_treeid = r.min_treeid;
+    }
+}
+
+fn until_nul(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().take_while(|b| *b != 0).collect()
 }
 
 /// Commits everything of the file system and waits for it.

@@ -2,15 +2,22 @@
 //! containers nor terminals; its calls take and return plain serde types and report through
 //! [`crate::progress::Progress`].
 
+pub mod attach;
+pub mod catalog;
 pub mod changes;
 mod error;
+pub mod image;
 #[expect(
     unsafe_code,
     reason = "the one file with ioctls; everything else is safe code"
 )]
 pub mod ioctl;
 mod model;
+pub mod mounts;
+pub mod pool;
 pub mod restore;
+pub mod space;
+pub mod subvolume;
 pub mod vault;
 
 pub use error::{EngineError, Result};

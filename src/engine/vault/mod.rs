@@ -1,5 +1,7 @@
 //! What keeps the checkpoints of a part: the trait, and the vaults.
 
+pub mod btrfs;
+
 use std::path::Path;
 
 use super::{
@@ -7,6 +9,8 @@ use super::{
     State,
 };
 use crate::progress::Progress;
+
+pub use btrfs::{BtrfsVault, StateRoot};
 
 /// Keeps the checkpoints of one part of one sandbox. All paths are relative to the part's root. The real
 /// one is on Btrfs; the fake in memory behaves the same for everything above the engine.

@@ -1,0 +1,126 @@
+//! Subvolumes: what they are known by, those inside others, and removal deepest first.
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use super::ioctl::{self, SubvolInfo};
+
+/// The inode number of the root directory of every subvolume.
+pub const ROOT_INODE: u64 = 256;
+
+/// `f_type` of Btrfs, from include/uapi/linux/magic.h.
+const BTRFS_MAGIC: i64 = 0x9123_683e;
+
+/// How a path below an open directory is looked up: it cannot leave it, follows no link and no mount.
+pub(crate) const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// Opens a path below `dir`; see [`BENEATH`]. An empty path is `dir` itself.
+pub(crate) fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // EAGAIN: a rename anywhere on the system raced with the look-up (openat2(2))
+    for _ in 0..64 {
+        match rustix::fs::openat2(dir.as_fd(), path, flags, Mode::empty(), BENEATH) {
+            Err(rustix::io::Errno::AGAIN) => {}
+            other => return other.map_err(Into::into),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EAGAIN))
+}
+
+/// Opens a directory below `dir`.
+pub(crate) fn open_dir(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    open_beneath(dir, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// True if the open file is on Btrfs.
+pub fn on_btrfs(fd: impl AsFd) -> io::Result<bool> {
+    // the field's width and sign differ between machines
+    Ok(rustix::fs::fstatfs(fd)?.f_type as i64 & 0xffff_ffff == BTRFS_MAGIC)
+}
+
+/// What the kernel says of the subvolume that `fd` is the root directory of; `None` if it is no root
+/// directory of a subvolume.
+pub fn root_info(fd: impl AsFd) -> io::Result<Option<SubvolInfo>> {
+    let stat = rustix::fs::fstat(fd.as_fd())?;
+    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+    if !is_dir || stat.st_ino != ROOT_INODE || !on_btrfs(fd.as_fd())? {
+        return Ok(None);
+    }
+    ioctl::subvol_info(fd).map(Some)
+}
+
+/// A uuid as 32 hexadecimal digits.
+pub fn hex(uuid: &[u8; 16]) -> String {
+    uuid.iter().fold(String::with_capacity(32), |mut s, b| {
+        let _written = write!(s, "{b:02x}");
+        s
+    })
+}
+
+/// A subvolume inside another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nested {
+    /// Its path, relative to the root of the outer one.
+    pub path: PathBuf,
+    /// The id of its tree.
+    pub tree_id: u64,
+}
+
+/// The subvolumes directly inside the one that `root` is the root directory of, sorted by path. A snapshot
+/// of the outer one does not hold them: it has an empty directory there.
+pub fn nested(root: impl AsFd) -> io::Result<Vec<Nested>> {
+    let mut out: Vec<Nested> = ioctl::nested_subvolumes(root)?
+        .into_iter()
+        .map(|(tree_id, path)| Nested {
+            path: std::ffi::OsString::from_vec(path).into(),
+            tree_id,
+        })
+        .collect();
+    out.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(out)
+}
+
+/// Removes the subvolume `name` of the directory `parent`, those inside it first. Its space comes back in
+/// the background.
+pub fn destroy(parent: impl AsFd, name: &str) -> io::Result<()> {
+    let root = open_dir(parent.as_fd(), name)?;
+    if root_info(&root)?.is_none() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no subvolume"));
+    }
+    destroy_nested(&root, 0)?;
+    drop(root);
+    ioctl::snap_destroy(parent, name.as_bytes())
+}
+
+fn destroy_nested(root: &OwnedFd, depth: usize) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    if depth > 64 {
+        return Err(io::Error::from_raw_os_error(libc::ELOOP));
+    }
+    for inner in nested(root)? {
+        let below = open_dir(root, &inner.path)?;
+        if root_info(&below)?.is_none_or(|i| i.tree_id != inner.tree_id) {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        destroy_nested(&below, depth + 1)?;
+        drop(below);
+        let folder = open_dir(root, inner.path.parent().unwrap_or(Path::new("")))?;
+        let name = inner.path.file_name().unwrap_or_default();
+        ioctl::snap_destroy(&folder, name.as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The vault on Btrfs: a checkpoint is a read-only snapshot of the live subvolume, in its final place at
+//! once, with its record set on its directory *before* the snapshot is made: the snapshot's own commit
+//! makes both durable. A directory without a snapshot is what a crash left.
+
+mod list;
+mod look;
+mod remove;
+mod state;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rustix::fs::{AtFlags, Mode, XattrFlags};
+
+use super::super::catalog::{SandboxDir, lock_dir, read_xattr, reopen};
+use super::super::pool::Pool;
+use super::super::subvolume::{open_dir, root_info};
+use super::super::{
+    Checkpoint, CheckpointId, CheckpointMeta, EngineError, Health, NewCheckpoint, PartKind, Result, ioctl,
+    space,
+};
+
+pub use remove::Swept;
+pub use state::StateRoot;
+
+/// The attribute of a checkpoint's directory.
+pub const CHECKPOINT_XATTR: &str = "user.respool.checkpoint";
+/// The longest record in bytes.
+const MAX_RECORD: usize = 4096;
+/// The longest label in characters.
+const MAX_LABEL: usize = 200;
+/// How long to wait for other processes that take checkpoints of the same sandbox.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The name of a part's snapshot in a checkpoint's directory.
+pub fn part_name(part: PartKind) -> &'static str {
+    match part {
+        PartKind::Workspace => "workspace",
+        PartKind::Container => "container",
+        PartKind::DockerVolume => "docker-volume",
+        PartKind::Conversation => "conversation",
+    }
+}
+
+/// Keeps the checkpoints of the workspace of one sandbox.
+#[derive(Debug)]
+pub struct BtrfsVault {
+    sandbox: SandboxDir,
+    snaps: OwnedFd,
+    snaps_path: PathBuf,
+    live: OwnedFd,
+    guard: space::Guard,
+}
+
+impl BtrfsVault {
+    /// Opens the vault of a sandbox. `live` is the root of its live subvolume; the caller has checked that
+    /// it is the one that the sandbox's record names.
+    pub fn open(pool: &Pool, sandbox: &str, live: OwnedFd) -> Result<Self> {
+        let sandbox = SandboxDir::open(pool, sandbox)?;
+        let snaps_path = sandbox.path().join("snaps");
+        let snaps = sandbox.folder("snaps")?;
+        let info = root_info(&live).map_err(EngineError::io("look at the live tree of", sandbox.path()))?;
+        if info.is_none_or(|i| i.read_only) {
+            return Err(EngineError::NotManaged {
+                path: sandbox
+                    .record()
+                    .map_or_else(|_| sandbox.path().to_owned(), |r| r.path),
+            });
+        }
+        Ok(Self {
+            sandbox,
+            snaps,
+            snaps_path,
+            live,
+            guard: pool.guard()?,
+        })
+    }
+
+    /// The sandbox's directory.
+    pub fn sandbox(&self) -> &SandboxDir {
+        &self.sandbox
+    }
+
+    /// The root of the live subvolume.
+    pub fn live_fd(&self) -> BorrowedFd<'_> {
+        self.live.as_fd()
+    }
+
+    /// Starts writing dirty data out, so that a checkpoint soon after is quick.
+    pub fn warm(&self) -> Result<()> {
+        ioctl::start_sync(&self.live).map_err(EngineError::io("start a sync of", self.sandbox.path()))
+    }
+
+    /// The right to add and remove checkpoints of this sandbox; ends with the value.
+    fn lock(&self) -> Result<File> {
+        let again = reopen(&self.snaps).map_err(EngineError::io("open", &self.snaps_path))?;
+        lock_dir(again, &self.snaps_path, PATIENCE)
+    }
+
+    /// Takes a checkpoint of the present state; durable when it returns.
+    pub fn checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint> {
+        self.checkpoint_at(new, Utc::now())
+    }
+
+    /// As [`BtrfsVault::checkpoint`], with the clock given.
+    pub fn checkpoint_at(&self, new: &NewCheckpoint, time: DateTime<Utc>) -> Result<Checkpoint> {
+        self.guard.check()?;
+        // held until the snapshot is made: the order of the sequence is that of the states
+        let _lock = self.lock()?;
+        let last = self.last()?;
+        let meta = CheckpointMeta {
+            v: 1,
+            id: CheckpointId::random(),
+            seq: last.as_ref().map_or(1, |(name, _)| name.seq + 1),
+            kind: new.kind,
+            time,
+            parts: vec![PartKind::Workspace],
+            how: new.how,
+            conversation: new.conversation.clone(),
+            message: new.message.clone(),
+            text_hash: new.text_hash.clone(),
+            label: new.label.as_deref().and_then(short_label),
+            pinned: false,
+            late: new.late,
+            operation: new.operation.clone(),
+            clock_back: last.and_then(|(_, t)| t).is_some_and(|before| time < before),
+        };
+        let json = record_bytes(&meta, &self.snaps_path)?;
+        let name = list::Name::of(&meta).text();
+        let path = self.snaps_path.join(&name);
+        rustix::fs::mkdirat(&self.snaps, name.as_str(), Mode::RWXU)
+            .map_err(|e| EngineError::io("make the checkpoint", &path)(e.into()))?;
+        if let Err(e) = self.fill(&name, &path, &json) {
+            // without a snapshot in it, it is not one; if it cannot be removed either, it is listed so
+            let removed = rustix::fs::unlinkat(&self.snaps, name.as_str(), AtFlags::REMOVEDIR);
+            tracing::debug!(?removed, "took back the directory of a failed checkpoint");
+            return Err(e);
+        }
+        Ok(Checkpoint {
+            meta,
+            health: Health::Ok,
+        })
+    }
+
+    /// The record, then the snapshot: in this order.
+    fn fill(&self, name: &str, path: &Path, json: &[u8]) -> Result<()> {
+        let dir = open_dir(&self.snaps, name).map_err(EngineError::io("open", path))?;
+        rustix::fs::fsetxattr(&dir, CHECKPOINT_XATTR, json, XattrFlags::CREATE)
+            .map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
+        ioctl::snap_create(&self.live, &dir, part_name(PartKind::Workspace).as_bytes(), true)
+            .map_err(EngineError::io("take the snapshot", path))
+    }
+
+    /// Sets or clears (empty text) the label; durable when it returns.
+    pub fn label(&self, id: &CheckpointId, label: &str) -> Result<()> {
+        self.change(id, |meta| meta.label = short_label(label))
+    }
+
+    /// Pins or unpins; durable when it returns.
+    pub fn pin(&self, id: &CheckpointId, pinned: bool) -> Result<()> {
+        self.change(id, |meta| meta.pinned = pinned)
+    }
+
+    fn change(&self, id: &CheckpointId, edit: impl FnOnce(&mut CheckpointMeta)) -> Result<()> {
+        self.guard.check()?;
+        let _lock = self.lock()?;
+        let (name, dir) = self.find(id)?;
+        let path = self.snaps_path.join(name.text());
+        let value =
+            read_xattr(&dir, CHECKPOINT_XATTR).map_err(EngineError::io("read the record of", &path))?;
+        let mut meta = name
+            .parse(value.as_deref())
+            .map_err(|reason| EngineError::DamagedCheckpoint {
+                id: id.to_string(),
+                reason,
+            })?;
+        edit(&mut meta);
+        let json = record_bytes(&meta, &path)?;
+        rustix::fs::fsetxattr(&dir, CHECKPOINT_XATTR, &json, XattrFlags::REPLACE)
+            .map_err(|e| EngineError::io("write the record of", &path)(e.into()))?;
+        ioctl::fs_sync(&dir).map_err(EngineError::io("sync", &path))
+    }
+}
+
+/// The label as it is kept; `None` if nothing is left of it.
+fn short_label(label: &str) -> Option<String> {
+    let short: String = label.trim().chars().take(MAX_LABEL).collect();
+    (!short.is_empty()).then_some(short)
+}
+
+/// The record's bytes; refused if they would not be small.
+fn record_bytes(meta: &CheckpointMeta, path: &Path) -> Result<Vec<u8>> {
+    let json =
+        serde_json::to_vec(meta).map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
+    if json.len() <= MAX_RECORD {
+        return Ok(json);
+    }
+    Err(EngineError::Refused {
+        why: format!(
+            "the record of the checkpoint would take {} bytes, {MAX_RECORD} at most",
+            json.len()
+        ),
+        path: Some(path.to_owned()),
+        hint: Some("an id of the conversation or of the message is far too long".into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{CheckpointKind, How};
+
+    #[test]
+    fn labels_are_short_and_never_empty() {
+        assert_eq!(short_label("  "), None);
+        assert_eq!(short_label(" a b "), Some("a b".into()));
+        assert_eq!(
+            short_label(&"é".repeat(500)).map(|l| l.chars().count()),
+            Some(MAX_LABEL)
+        );
+    }
+
+    #[test]
+    fn a_huge_record_is_refused() {
+        let new = NewCheckpoint::of(CheckpointKind::Manual, How::Own);
+        let mut meta = CheckpointMeta {
+            v: 1,
+            id: CheckpointId::random(),
+            seq: 1,
+            kind: new.kind,
+            time: Utc::now(),
+            parts: vec![PartKind::Workspace],
+            how: new.how,
+            conversation: None,
+            message: Some("x".repeat(100)),
+            text_hash: None,
+            label: None,
+            pinned: false,
+            late: None,
+            operation: None,
+            clock_back: false,
+        };
+        assert!(record_bytes(&meta, Path::new("p")).is_ok());
+        meta.message = Some("x".repeat(5000));
+        assert!(record_bytes(&meta, Path::new("p")).is_err());
+    }
+}

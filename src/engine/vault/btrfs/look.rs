@@ -1,0 +1,151 @@
+//! One file and one folder of a state. Nothing but regular files and directories is opened, no link is
+//! followed, nothing outside the tree is reached.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use rustix::fs::{AtFlags, OFlags};
+
+use super::super::super::subvolume::{open_beneath, open_dir};
+use super::super::super::{Content, EngineError, Entry, FileType, Result, State};
+use super::BtrfsVault;
+
+/// The tree to look into: for "now" the live one itself, as no snapshot is needed to look at one file.
+enum Tree<'a> {
+    State(super::StateRoot),
+    Live(&'a OwnedFd),
+}
+
+impl AsFd for Tree<'_> {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::State(s) => s.fd(),
+            Self::Live(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// The file type in `st_mode`; `None` for one that Linux does not have.
+pub(super) fn file_type(mode: u32) -> Option<FileType> {
+    Some(match mode & libc::S_IFMT {
+        libc::S_IFREG => FileType::File,
+        libc::S_IFDIR => FileType::Dir,
+        libc::S_IFLNK => FileType::Link,
+        libc::S_IFIFO => FileType::Fifo,
+        libc::S_IFSOCK => FileType::Socket,
+        libc::S_IFCHR => FileType::CharDevice,
+        libc::S_IFBLK => FileType::BlockDevice,
+        _ => return None,
+    })
+}
+
+/// "There is no such path" for every way in which a path leads nowhere in the tree: missing, through a
+/// file, through a link, out of the tree.
+fn lookup(path: &Path) -> impl FnOnce(io::Error) -> EngineError {
+    let path = path.to_owned();
+    move |e| match e.raw_os_error() {
+        Some(
+            libc::ENOENT
+            | libc::ENOTDIR
+            | libc::ELOOP
+            | libc::EXDEV
+            | libc::EINVAL
+            | libc::ENAMETOOLONG
+            | libc::ENXIO,
+        ) => EngineError::NoPath { path },
+        _ => EngineError::io("open", path)(e),
+    }
+}
+
+impl BtrfsVault {
+    fn tree(&self, state: &State) -> Result<Tree<'_>> {
+        match state {
+            State::Now => Ok(Tree::Live(&self.live)),
+            State::Checkpoint(_) => self.open_state(state).map(Tree::State),
+        }
+    }
+
+    /// The content of one path, at most `limit` bytes of a regular file.
+    pub fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content> {
+        read_in(self.tree(state)?.as_fd(), path, limit)
+    }
+
+    /// The entries of one folder, sorted by name.
+    pub fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>> {
+        entries_in(self.tree(state)?.as_fd(), path)
+    }
+}
+
+/// As [`BtrfsVault::read`], below an open directory.
+pub(crate) fn read_in(root: impl AsFd, path: &Path, limit: u64) -> Result<Content> {
+    let handle = open_beneath(root.as_fd(), path, OFlags::PATH).map_err(lookup(path))?;
+    let stat = rustix::fs::fstat(&handle).map_err(|e| EngineError::io("look at", path)(e.into()))?;
+    match file_type(stat.st_mode) {
+        Some(FileType::File) => {}
+        Some(FileType::Link) => {
+            let target = rustix::fs::readlinkat(&handle, "", Vec::new())
+                .map_err(|e| EngineError::io("read the link", path)(e.into()))?;
+            return Ok(Content::Link(PathBuf::from(std::ffi::OsString::from_vec(
+                target.into_bytes(),
+            ))));
+        }
+        Some(other) => return Ok(Content::Other(other)),
+        None => {
+            return Err(EngineError::Damaged {
+                what: "a file of unknown type".into(),
+                path: path.to_owned(),
+            });
+        }
+    }
+    // a fifo that takes the file's place meanwhile cannot block it, and is not read
+    let fd = open_beneath(root, path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(lookup(path))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|e| EngineError::io("look at", path)(e.into()))?;
+    if file_type(stat.st_mode) != Some(FileType::File) {
+        return Err(EngineError::NoPath {
+            path: path.to_owned(),
+        });
+    }
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let mut bytes = Vec::with_capacity(size.min(limit).min(64 << 20) as usize);
+    File::from(fd)
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(EngineError::io("read", path))?;
+    let size = size.max(bytes.len() as u64);
+    Ok(Content::File { bytes, size })
+}
+
+/// As [`BtrfsVault::entries`], below an open directory.
+pub(crate) fn entries_in(root: impl AsFd, path: &Path) -> Result<Vec<Entry>> {
+    let dir = open_dir(root, path).map_err(lookup(path))?;
+    let mut out = Vec::new();
+    for name in super::super::super::catalog::names(&dir, path)? {
+        let stat = match rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            // removed meanwhile
+            Err(rustix::io::Errno::NOENT) => continue,
+            Err(e) => {
+                return Err(EngineError::io("look at", path.join(OsStr::from_bytes(&name)))(
+                    e.into(),
+                ));
+            }
+        };
+        let Some(file_type) = file_type(stat.st_mode) else {
+            continue;
+        };
+        out.push(Entry {
+            name: PathBuf::from(OsStr::from_bytes(&name)),
+            file_type,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mode: stat.st_mode & 0o7777,
+            mtime_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        });
+    }
+    out.sort_by(|a, b| a.name.as_os_str().cmp(b.name.as_os_str()));
+    Ok(out)
+}
