@@ -30,7 +30,10 @@ pub(in crate::engine) fn to_path(bytes: &[u8]) -> PathBuf {
 
 /// Opens an entry of `dir` in this way, never following it and never leaving the mount.
 pub(in crate::engine) fn open_at(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let mut flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if !flags.contains(OFlags::PATH) {
+        flags |= OFlags::NONBLOCK;
+    }
     loop {
         match openat2(dir, name, flags, Mode::empty(), BENEATH) {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
