@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::args::Global;
 use super::output::{Bar, Failure, Output};
 use crate::config::Config;
-use crate::conversation::lookup::{Found, Library};
+use crate::conversation::{Found, Library};
 use crate::engine::CheckpointId;
 use crate::failure::Kind;
 use crate::paths::{self, Env, Who};

@@ -16,6 +16,7 @@ mod model;
 pub mod mounts;
 pub mod pool;
 pub mod restore;
+pub mod retention;
 pub mod space;
 pub mod subvolume;
 pub mod vault;

@@ -13,6 +13,8 @@ pub struct Mount {
     pub id: u64,
     /// The number of the mount that it is on.
     pub parent: u64,
+    /// The number of the file system: `0:45`. (One for all subvolumes of a Btrfs, unlike `st_dev`.)
+    pub device: String,
     /// The folder within the file system that is shown there (for Btrfs with the subvolume's path).
     pub root: PathBuf,
     /// Where it is mounted.
@@ -62,6 +64,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     Some(Mount {
         id: text(0).parse().ok()?,
         parent: text(1).parse().ok()?,
+        device: text(2),
         root: path(3),
         point: path(4),
         options: text(5),

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::join::{self, Background};
 use super::{Row, Timeline};
-use crate::conversation::lookup::{Found, Library};
+use crate::conversation::{Found, Library};
 use crate::conversation::{Conversation, ConversationError};
 use crate::engine::vault::Vault;
 use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};

@@ -10,7 +10,9 @@ mod entry;
 mod file;
 mod measure;
 mod plan;
+pub mod remove;
 mod select;
+pub mod stamp;
 
 use std::os::fd::BorrowedFd;
 

@@ -6,6 +6,7 @@ mod list;
 mod look;
 mod remove;
 mod state;
+mod whole;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,213 @@
+//! `respool pool`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::app::App;
+use super::args::PoolCommand;
+use super::output::{Done, Failure};
+use crate::engine::EngineError;
+use crate::engine::catalog;
+use crate::engine::image;
+use crate::engine::pool::{Pool, peek};
+use crate::failure::Kind;
+use crate::rewind::adopt::shows;
+use crate::sandbox::bind;
+use crate::sandbox::registry::PoolEntry;
+use crate::text::{shown_path, size};
+
+/// A size: `20G`, `500M`, `1048576`. Powers of 1024.
+pub fn bytes(text: &str) -> Result<u64, Failure> {
+    let wrong = || Failure::new(Kind::Usage, format!("{} is no size", crate::text::shown(text))).hint("for example 20G or 500M");
+    let upper = text.trim().to_ascii_uppercase();
+    let upper = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let (digits, shift) = match upper.chars().last() {
+        Some('K') => (&upper[..upper.len() - 1], 10),
+        Some('M') => (&upper[..upper.len() - 1], 20),
+        Some('G') => (&upper[..upper.len() - 1], 30),
+        Some('T') => (&upper[..upper.len() - 1], 40),
+        _ => (upper, 0),
+    };
+    let n: u64 = digits.trim().parse().map_err(|_| wrong())?;
+    n.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+/// Looks after the pools.
+pub fn run(app: &App, command: PoolCommand) -> Done {
+    match command {
+        PoolCommand::Create { image, size, preallocate } => create(app, image, &size, preallocate),
+        PoolCommand::Status => status(app),
+        PoolCommand::Grow { size, pool } => grow(app, &size, pool.as_deref()),
+        PoolCommand::Mount => mount(app),
+        PoolCommand::Unmount => unmount(app),
+        PoolCommand::Check => check(app),
+    }
+}
+
+fn create(app: &App, image: Option<PathBuf>, wanted: &str, preallocate: bool) -> Done {
+    let registry = &app.desk.registry;
+    let image = image.map_or_else(|| registry.default_image(), |i| app.cwd.join(i));
+    let wanted = bytes(wanted)?;
+    if app.global.dry_run {
+        let step = format!("make {} of {}", shown_path(&image), size(wanted));
+        return app.out.result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
+    }
+    registry.prepare()?;
+    image::create(&image, wanted, preallocate)?;
+    let pool = registry.open_image(&image)?;
+    let status = pool.status()?;
+    app.out.result(&status, || format!("made {}, mounted at {}\n", shown_path(&image), shown_path(pool.mount())))
+}
+
+fn entry_name(entry: &PoolEntry) -> &Path {
+    match entry {
+        PoolEntry::Image(p) | PoolEntry::Existing(p) => &p.0,
+    }
+}
+
+fn status(app: &App) -> Done {
+    let mut rows = Vec::new();
+    for (mnt, entry) in app.desk.registry.listed() {
+        // nothing is attached or mounted to answer this
+        let row = match &entry {
+            PoolEntry::Image(image) => peek(&image.0, &mnt).map(|s| json!(s)),
+            PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt).and_then(|p| p.status()).map(|s| json!(s)),
+        };
+        rows.push(row.unwrap_or_else(|e| json!({"image": shown_path(entry_name(&entry)), "mounted": false, "trouble": e.to_string()})));
+    }
+    app.out.result(&rows, || {
+        if rows.is_empty() {
+            return "there is no pool yet; track makes one\n".into();
+        }
+        rows.iter().map(line).collect()
+    })
+}
+
+fn line(s: &Value) -> String {
+    let bytes = |k: &str| s[k].as_u64().map_or_else(|| "?".into(), size);
+    let place = s["image"].as_str().or_else(|| s["mount"].as_str()).unwrap_or("?");
+    let mounted = if s["mounted"] == true { "mounted" } else { "not mounted" };
+    let trouble = s["trouble"].as_str().map_or_else(String::new, |t| format!("  TROUBLE: {t}"));
+    format!("{place}: {mounted}, {} used of {}, {} free, its disk has {} free{trouble}\n", bytes("used"), bytes("size"), bytes("available"), bytes("host_free"))
+}
+
+fn opened(app: &App) -> Result<Vec<Pool>, Failure> {
+    let mut out = Vec::new();
+    for (_, pool) in app.desk.registry.pools() {
+        out.push(pool?);
+    }
+    Ok(out)
+}
+
+fn grow(app: &App, wanted: &str, which: Option<&str>) -> Done {
+    let wanted = bytes(wanted)?;
+    let mut pools = opened(app)?;
+    pools.retain(|p| which.is_none_or(|w| crate::engine::subvolume::hex(&p.fsid()).starts_with(w) || p.image() == Some(Path::new(w))));
+    let [pool] = pools.as_slice() else {
+        return Err(Failure::new(if pools.is_empty() { Kind::NotFound } else { Kind::Refused }, format!("{} pools fit", pools.len()))
+            .hint("name one: --pool IMAGE; respool pool status lists them"));
+    };
+    if app.global.dry_run {
+        let step = format!("grow {} to {}", shown_path(pool.mount()), size(wanted));
+        return app.out.result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
+    }
+    pool.grow(wanted)?;
+    let status = pool.status()?;
+    app.out.result(&status, || format!("it has {} now\n", size(status.size)))
+}
+
+fn mount(app: &App) -> Done {
+    let mut rows = Vec::new();
+    for pool in opened(app)? {
+        for listed in catalog::list_sandboxes(&pool)? {
+            let Ok(record) = listed.record else { continue };
+            if record.tracked {
+                // finding it shows it again where only the mount is missing
+                let outcome = app.desk.registry.find(&record.path);
+                let trouble = outcome.as_ref().err().map(ToString::to_string);
+                rows.push(json!({"sandbox": record.id, "path": shown_path(&record.path), "mounted": trouble.is_none(), "trouble": trouble}));
+            }
+        }
+    }
+    app.out.result(&rows, || {
+        rows.iter()
+            .map(|r| {
+                let state = r["trouble"].as_str().unwrap_or("mounted");
+                format!("{}: {state}\n", r["path"].as_str().unwrap_or("?"))
+            })
+            .collect()
+    })
+}
+
+/// Unmounts the workspaces of a pool, then the pool.
+pub fn unmount_pool(pool: Pool) -> Result<(), EngineError> {
+    for listed in catalog::list_sandboxes(&pool)? {
+        let Ok(record) = listed.record else { continue };
+        while record.place == catalog::Place::Pool && shows(&record) {
+            bind::unmount(&record.path, false).map_err(EngineError::io("unmount", &record.path))?;
+        }
+    }
+    pool.unmount()
+}
+
+fn unmount(app: &App) -> Done {
+    let pools: Vec<(PathBuf, PoolEntry)> = app.desk.registry.listed();
+    app.confirm("unmount all workspaces and pools?")?;
+    let mut done = Vec::new();
+    for (mnt, entry) in pools {
+        // one that is not mounted is not mounted for this
+        let pool = match &entry {
+            PoolEntry::Image(image) => match peek(&image.0, &mnt) {
+                Ok(s) if !s.mounted => continue,
+                _ => Pool::open_image(&image.0, &mnt)?,
+            },
+            PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)?,
+        };
+        let mount = shown_path(pool.mount());
+        unmount_pool(pool)?;
+        done.push(json!({"mount": mount, "mounted": false}));
+    }
+    app.out.result(&done, || format!("{} unmounted\n", done.len()))
+}
+
+fn check(app: &App) -> Done {
+    let mut rows = Vec::new();
+    let mut bad = 0;
+    for pool in opened(app)? {
+        let report = pool.check()?;
+        if report.clean == Some(false) {
+            bad += 1;
+        }
+        rows.push(json!({"mount": shown_path(pool.mount()), "clean": report.clean, "lines": report.lines}));
+    }
+    app.out.result(&rows, || {
+        rows.iter()
+            .map(|r| {
+                let word = match r["clean"].as_bool() {
+                    Some(true) => "clean",
+                    Some(false) => "DAMAGED",
+                    None => "not checked: btrfs-progs is not installed",
+                };
+                format!("{}: {word}\n", r["mount"].as_str().unwrap_or("?"))
+            })
+            .collect()
+    })?;
+    if bad > 0 {
+        return Err(Failure::new(Kind::Damaged, format!("{bad} pools are damaged")).hint("make copies of what matters"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("20G").ok(), Some(20 << 30));
+        assert_eq!(bytes("500MiB").ok(), Some(500 << 20));
+        assert_eq!(bytes("4096").ok(), Some(4096));
+        assert!(bytes("lots").is_err() && bytes("99999999999T").is_err());
+    }
+}

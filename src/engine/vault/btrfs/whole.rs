@@ -1,0 +1,81 @@
+//! The vault's whole trait: what it keeps itself, and the comparisons and restores of the rooms beside.
+
+use std::path::Path;
+
+use super::super::Vault;
+use super::{BtrfsVault, StateRoot};
+use crate::engine::changes::{Tree, changes};
+use crate::engine::restore::check::{Trust, differences};
+use crate::engine::restore::restore;
+use crate::engine::{
+    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind, Restored,
+    Result, Selection, State, ioctl,
+};
+use crate::progress::Progress;
+
+fn tree(state: &StateRoot) -> Tree<'_> {
+    Tree { root: state.fd(), made: Some(state.made()) }
+}
+
+impl Vault for BtrfsVault {
+    fn kind(&self) -> &'static str {
+        "btrfs"
+    }
+
+    fn checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint> {
+        Self::checkpoint(self, new)
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        Self::checkpoints(self)
+    }
+
+    fn label(&self, id: &CheckpointId, label: &str) -> Result<()> {
+        Self::label(self, id, label)
+    }
+
+    fn pin(&self, id: &CheckpointId, pinned: bool) -> Result<()> {
+        Self::pin(self, id, pinned)
+    }
+
+    fn remove(&self, ids: &[CheckpointId], progress: &dyn Progress) -> Result<()> {
+        Self::remove(self, ids, progress)
+    }
+
+    fn changes(&self, a: &State, b: &State, times: bool, progress: &dyn Progress) -> Result<Vec<Change>> {
+        let (a, b) = (self.open_state(a)?, self.open_state(b)?);
+        changes(&tree(&a), &tree(&b), times, PartKind::Workspace, progress)
+    }
+
+    fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content> {
+        Self::read(self, state, path, limit)
+    }
+
+    fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>> {
+        Self::entries(self, state, path)
+    }
+
+    fn restore(
+        &self,
+        from: &State,
+        target: &CheckpointId,
+        selection: &Selection,
+        progress: &dyn Progress,
+    ) -> Result<Restored> {
+        let from = self.open_state(from)?;
+        let target = self.open_state(&State::Checkpoint(target.clone()))?;
+        let restored = restore(self.live_fd(), &tree(&from), &tree(&target), selection, progress)?;
+        ioctl::fs_sync(self.live_fd()).map_err(EngineError::io("sync", self.sandbox().path()))?;
+        Ok(restored)
+    }
+
+    fn verify(&self, target: &CheckpointId, selection: &Selection, progress: &dyn Progress) -> Result<Vec<Difference>> {
+        let now = self.open_state(&State::Now)?;
+        let target = self.open_state(&State::Checkpoint(target.clone()))?;
+        differences(&tree(&now), &tree(&target), selection, Trust::Lineage, progress)
+    }
+
+    fn warm(&self) -> Result<()> {
+        Self::warm(self)
+    }
+}
