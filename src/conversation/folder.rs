@@ -3,12 +3,13 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 
 use super::{ConversationError, Result};
 
@@ -65,9 +66,12 @@ impl Folder {
 
     /// True if `f` is true for the name of an entry of type `wanted`; stops there.
     pub(super) fn any(&self, wanted: FileType, mut f: impl FnMut(&[u8]) -> bool) -> Result<bool> {
-        let dir = Dir::read_from(self.fd.as_fd()).map_err(|e| failed(&self.path, e.into()))?;
-        for entry in dir {
-            let entry = entry.map_err(|e| failed(&self.path, e.into()))?;
+        let fail = |e: rustix::io::Errno| failed(&self.path, e.into());
+        rustix::fs::seek(&self.fd, SeekFrom::Start(0)).map_err(fail)?;
+        let mut buffer = vec![MaybeUninit::uninit(); 256 << 10];
+        let mut entries = RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(fail)?;
             let name = entry.file_name();
             let file_type = match entry.file_type() {
                 FileType::Unknown => match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {

@@ -3,18 +3,18 @@
 //! `event_store.py` and `state.py` read it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use rayon::prelude::*;
 use rustix::fs::FileType;
 use serde::Deserialize;
 
-use super::folder::{Folder, damaged};
-use super::json::{Object, Word, with_object};
-use super::openhands_event::{self, Event, Fact};
+use super::folder::Folder;
+use super::json::{Word, with_object};
+use super::openhands_base::Base;
+use super::openhands_event::{Event, Fact};
 use super::openhands_lease as lease;
-use super::openhands_tree::{Head, grow};
+use super::openhands_store::{Store, event_name, unreadable};
+use super::openhands_tree::grow;
 use super::{Conversation, ConversationError, Message, Result, Roots, Source, Summary, openhands_roots};
 use crate::progress::Progress;
 use crate::text;
@@ -26,10 +26,6 @@ const TAIL_MOST: usize = 4096;
 const TAIL_STEP: usize = 256;
 /// Events before the oldest row of a tail in which its hook's run is looked for.
 const HOOK_REACH: usize = 16;
-/// A newest file that is younger than this may still be being written.
-const FRESH: Duration = Duration::from_secs(2);
-const RETRIES: u32 = 5;
-const RETRY_PAUSE: Duration = Duration::from_millis(15);
 /// Conversations with at most this many events are counted for a list.
 const COUNTED: usize = 128;
 
@@ -37,242 +33,11 @@ const COUNTED: usize = 128;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenHandsV1;
 
-/// A name in `events/`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Listed {
-    index: u64,
-    name: String,
-}
-
-impl Listed {
-    /// Parses `event-00017-<id>.json`, five or more digits, as the SDK's own pattern.
-    fn parse(name: &[u8]) -> Option<Self> {
-        let name = std::str::from_utf8(name).ok()?;
-        let (digits, id) = name
-            .strip_prefix("event-")?
-            .strip_suffix(".json")?
-            .split_once('-')?;
-        let id_fits = id.len() >= 8 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-        let fits = digits.len() >= 5 && digits.bytes().all(|b| b.is_ascii_digit()) && id_fits;
-        fits.then(|| digits.parse().ok()).flatten().map(|index| Self {
-            index,
-            name: name.to_owned(),
-        })
-    }
-
-    fn id(&self) -> &str {
-        let from = self.name[6..].find('-').map_or(self.name.len(), |i| i + 7);
-        self.name[from..].trim_end_matches(".json")
-    }
-}
-
-/// What `base_state.json` says.
-#[derive(Debug, Default)]
-struct Base {
-    id: Option<String>,
-    workspace: Option<PathBuf>,
-    status: Option<String>,
-    leaf: Option<String>,
-    head_is_empty: bool,
-}
-
-#[derive(Deserialize)]
-struct RawBase<'a> {
-    #[serde(borrow, default)]
-    id: Word<'a>,
-    #[serde(borrow, default)]
-    workspace: Object<RawWorkspace<'a>>,
-    #[serde(borrow, default)]
-    execution_status: Word<'a>,
-    #[serde(borrow, default)]
-    leaf_event_id: Word<'a>,
-    #[serde(borrow, default)]
-    head_is_empty: Word<'a>,
-}
-
-#[derive(Deserialize)]
-struct RawWorkspace<'a> {
-    #[serde(borrow, default)]
-    working_dir: Word<'a>,
-}
-
 /// What `meta.json` of the agent server says.
 #[derive(Deserialize)]
 struct RawMeta<'a> {
     #[serde(borrow, default)]
     title: Word<'a>,
-}
-
-impl Base {
-    fn of(raw: &RawBase<'_>) -> Self {
-        Self {
-            id: raw.id.owned(),
-            workspace: raw
-                .workspace
-                .0
-                .as_ref()
-                .and_then(|w| w.working_dir.owned())
-                .map(PathBuf::from),
-            status: raw.execution_status.owned(),
-            leaf: raw.leaf_event_id.owned(),
-            head_is_empty: raw.head_is_empty.is("true"),
-        }
-    }
-
-    fn head(&self) -> Head {
-        match &self.leaf {
-            Some(id) => Head::At(id.clone()),
-            None if self.head_is_empty => Head::Empty,
-            None => Head::Newest,
-        }
-    }
-
-    /// Reads it; a store without one (never saved) is as one with nothing in it.
-    fn read(store: &Folder) -> Result<Self> {
-        let mut buffer = Vec::new();
-        for attempt in 0.. {
-            let Some(mtime) = store.read_named("base_state.json", &mut buffer)? else {
-                return Ok(Self::default());
-            };
-            let mut repaired = Vec::new();
-            match with_object(&buffer, &mut repaired, |raw: RawBase<'_>| Self::of(&raw)) {
-                Ok(base) => return Ok(base),
-                Err(_) if attempt < RETRIES && is_fresh(mtime) => std::thread::sleep(RETRY_PAUSE),
-                Err(reason) => return Err(damaged(&store.path.join("base_state.json"), reason)),
-            }
-        }
-        Ok(Self::default())
-    }
-}
-
-fn is_fresh(mtime: DateTime<Utc>) -> bool {
-    (Utc::now() - mtime).to_std().map_or(true, |age| age < FRESH)
-}
-
-/// An open store and the names of its events up to the first gap, in order.
-struct Store {
-    folder: Folder,
-    events: Option<Folder>,
-    names: Vec<Listed>,
-    notices: Vec<String>,
-}
-
-impl Store {
-    fn open(path: &Path) -> Result<Self> {
-        let folder = Folder::open(path)?.ok_or_else(|| no_store(path))?;
-        let events = folder.sub("events")?;
-        if events.is_none() && !folder.has_file("base_state.json") {
-            return Err(no_store(path));
-        }
-        Ok(Self {
-            folder,
-            events,
-            names: Vec::new(),
-            notices: Vec::new(),
-        })
-    }
-
-    /// Lists the events. Read `base_state.json` before: an event is written before the state that names it.
-    fn list(&mut self) -> Result<()> {
-        let Some(events) = &self.events else { return Ok(()) };
-        let mut names = Vec::new();
-        events.each(FileType::RegularFile, |name| names.extend(Listed::parse(name)))?;
-        names.par_sort_unstable();
-        let before = names.len();
-        names.dedup_by(|later, earlier| {
-            let same = later.index == earlier.index;
-            if same {
-                std::mem::swap(later, earlier); // the last of several is kept
-            }
-            same
-        });
-        if names.len() < before {
-            self.notices.push(format!(
-                "{} events have the number of another one",
-                before - names.len()
-            ));
-        }
-        let whole = names.iter().zip(0..).take_while(|(n, i)| n.index == *i).count();
-        if whole < names.len() {
-            self.notices.push(format!(
-                "event {whole} is missing: the {} after it are left out, as OpenHands does",
-                names.len() - whole
-            ));
-            names.truncate(whole);
-        }
-        self.names = names;
-        Ok(())
-    }
-
-    /// Reads the events of `range`, in parallel.
-    fn read(&self, range: std::ops::Range<usize>) -> Vec<Event> {
-        let Some(events) = &self.events else {
-            return Vec::new();
-        };
-        self.names[range]
-            .par_iter()
-            .with_min_len(32)
-            .map_init(Vec::new, |buffer, listed| read_event(events, listed, buffer))
-            .collect()
-    }
-
-    /// Deals with a newest event that cannot be read: it may be half written. Drops it if it stays so.
-    fn settle_newest(&mut self, read: &mut Vec<Event>) {
-        let (Some(events), Some(listed)) = (&self.events, self.names.last()) else {
-            return;
-        };
-        if !read.last().is_some_and(|e| matches!(e.fact, Fact::Unreadable(_))) {
-            return;
-        }
-        let mut buffer = Vec::new();
-        for _ in 0..RETRIES {
-            if !events.mtime(&listed.name).is_some_and(is_fresh) {
-                break;
-            }
-            std::thread::sleep(RETRY_PAUSE);
-            let again = read_event(events, listed, &mut buffer);
-            if !matches!(again.fact, Fact::Unreadable(_)) {
-                read.pop();
-                read.push(again);
-                return;
-            }
-        }
-    }
-}
-
-fn read_event(events: &Folder, listed: &Listed, buffer: &mut Vec<u8>) -> Event {
-    let read = events
-        .read_listed(listed.name.as_bytes(), buffer)
-        .map_err(|e| e.to_string());
-    read.and_then(|mtime| openhands_event::parse(buffer, listed.id(), Some(mtime)))
-        .unwrap_or_else(|reason| Event::unreadable(listed.id(), reason))
-}
-
-/// One line for each event that could not be read, at most twenty of them.
-fn unreadable(events: &[Event], names: &[Listed], notices: &mut Vec<String>) {
-    let mut more = 0;
-    for (event, listed) in events.iter().zip(names) {
-        if let Fact::Unreadable(reason) = &event.fact {
-            if notices.len() < 20 {
-                notices.push(format!(
-                    "events/{} is left out: {}",
-                    text::shown(&listed.name),
-                    text::shown(reason)
-                ));
-            } else {
-                more += 1;
-            }
-        }
-    }
-    if more > 0 {
-        notices.push(format!("{more} more events cannot be read"));
-    }
-}
-
-fn no_store(path: &Path) -> ConversationError {
-    ConversationError::NotFound {
-        what: format!("at {}", text::shown_path(path)),
-    }
 }
 
 fn id_of(base: &Base, path: &Path) -> String {
@@ -373,7 +138,7 @@ impl Source for OpenHandsV1 {
             return false;
         };
         events
-            .any(FileType::RegularFile, |n| Listed::parse(n).is_some())
+            .any(FileType::RegularFile, |n| event_name(n).is_some())
             .unwrap_or(false)
     }
 
@@ -418,7 +183,7 @@ impl Source for OpenHandsV1 {
             base.status.as_deref() == Some("running"),
         );
         let mut notices = grown.notices;
-        unreadable(&events, &opened.names, &mut notices);
+        unreadable(&events, &opened.names, 0, &mut notices);
         Ok(Self::conversation(
             opened,
             store,
@@ -463,7 +228,7 @@ impl Source for OpenHandsV1 {
         grown.messages.retain(|m| from == 0 || m.index > from as u64);
         let cut = grown.messages.len().saturating_sub(rows);
         grown.messages.drain(..cut);
-        unreadable(&events, &opened.names[from..], &mut grown.notices);
+        unreadable(&events, &opened.names, from, &mut grown.notices);
         let partial = from > 0 || cut > 0;
         Ok(Self::conversation(
             opened,

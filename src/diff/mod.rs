@@ -1,9 +1,17 @@
 //! How one file differs between two states: lines, words, hunks; binary, huge and hostile files.
 
+mod compare;
+mod lines;
+mod quote;
+mod unified;
+
 use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::engine::FileType;
+
+pub use compare::{Limits, file_diff};
+pub use unified::{Side, unified};
 
 /// What a line of a hunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
