@@ -1,6 +1,7 @@
 //! What keeps the checkpoints of a part: the trait, and the vaults.
 
 pub mod btrfs;
+pub mod memory;
 
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use super::{
 use crate::progress::Progress;
 
 pub use btrfs::{BtrfsVault, StateRoot};
+pub use memory::MemoryVault;
 
 /// Keeps the checkpoints of one part of one sandbox. All paths are relative to the part's root. The real
 /// one is on Btrfs; the fake in memory behaves the same for everything above the engine.
