@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use crate::mutate::{Rng, mutate};
 use crate::oracle::{expected, rows, shown};
@@ -69,15 +68,16 @@ fn check_restore(fs: &Scratch, live: &str, safety: &Side, target: &Side, later: 
         assert_eq!(found, vec![], "{note}");
     }
     for (path, facts) in &now {
-        let kept = safety.manifest.values().any(|f| f.id == target.manifest[path].id);
-        assert!(
-            !kept || facts.id == target.manifest[path].id,
-            "{note}: {path:?} got a new inode"
-        );
-        let untouched = safety.manifest.get(path).filter(|s| {
-            let t = &target.manifest[path];
-            s.id == t.id && s.ctime == t.ctime && s.kind != 'd'
-        });
+        let want = &target.manifest[path];
+        let kept = safety
+            .manifest
+            .values()
+            .any(|f| (f.id, f.kind) == (want.id, want.kind));
+        assert!(!kept || facts.id == want.id, "{note}: {path:?} got a new inode");
+        let untouched = safety
+            .manifest
+            .get(path)
+            .filter(|s| s.id == want.id && s.ctime == want.ctime && s.kind != 'd');
         if let Some(before) = untouched {
             assert_eq!(facts.ctime, before.ctime, "{note}: {path:?} was touched");
         }
@@ -197,7 +197,11 @@ fn round(fs: &Scratch, seed: u64) {
     let mut rng = Rng::new(seed);
     let later = seed % 2 == 1;
     let live = fs.subvolume("live");
-    let pause = || std::thread::sleep(Duration::from_millis(if later { 12 } else { 0 }));
+    let pause = || {
+        if later {
+            fs.next_tick();
+        }
+    };
     let take = |of: &str, name: &str| {
         pause(); // not in the tick of the last change: the clock of change times is coarse
         let side = Side {

@@ -100,6 +100,19 @@ impl Scratch {
         Snapshot { fd, made, path }
     }
 
+    /// Returns when the coarse clock of the file system's time stamps has moved on.
+    pub fn next_tick(&self) {
+        let stamp = || {
+            fs::write(self.path("tick"), "").unwrap();
+            let m = fs::symlink_metadata(self.path("tick")).unwrap();
+            (m.ctime(), m.ctime_nsec())
+        };
+        let before = stamp();
+        while stamp() == before {
+            std::thread::yield_now();
+        }
+    }
+
     pub fn remove(&self, name: &str) {
         ioctl::snap_destroy(self.root(), name.as_bytes()).expect("removed");
     }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, mknodat, renameat_with, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use super::attrs::{Attrs, set_flags, thaw, write, write_times};
+use super::attrs::{Attrs, set_flags, set_flags_of, thaw, write, write_times};
 use super::plan::{Away, Plan, Put};
 use crate::engine::changes::Tree;
 use crate::engine::changes::attrs::{flags, target as link_target, xattrs};
@@ -30,7 +30,6 @@ pub(super) struct Apply<'a> {
     at_a: Dirs<'a>,
     pub(super) at_b: Dirs<'a>,
     link_b: Dirs<'a>,
-    safety: Dirs<'a>,
     pub(super) target: Dirs<'a>,
     /// Folders that cannot go, as something that is not covered is in them.
     holds: HashSet<u32>,
@@ -71,11 +70,11 @@ pub(super) fn stage_name() -> String {
 impl<'a> Apply<'a> {
     pub fn new(
         live: BorrowedFd<'a>,
-        safety: (&Tree<'a>, &'a Walked),
+        safety: &'a Walked,
         target: (&Tree<'a>, &'a Walked),
         progress: &'a dyn Progress,
     ) -> Self {
-        let (a, b) = (safety.1, target.1);
+        let (a, b) = (safety, target.1);
         let mut apply = Self {
             live,
             a,
@@ -83,7 +82,6 @@ impl<'a> Apply<'a> {
             at_a: Dirs::new(live, a),
             at_b: Dirs::new(live, b),
             link_b: Dirs::new(live, b),
-            safety: Dirs::new(safety.0.root, a),
             target: Dirs::new(target.0.root, b),
             holds: HashSet::new(),
             progress,
@@ -116,9 +114,13 @@ impl<'a> Apply<'a> {
         let root = stat_at(self.live, b"")
             .map_err(io::Error::from)
             .map_err(EngineError::io("read", "."))?;
+        let mut outside = Vec::new();
         for &i in &plan.thaw {
             let (dir, name) = self.at_a.place(i)?;
-            thaw(dir, name).map_err(on("change the flags of", self.a, i))?;
+            let entry = thaw(dir, name).map_err(on("change the flags of", self.a, i))?;
+            if plan.refreeze.contains(&i) {
+                outside.push((i, entry));
+            }
         }
         self.names(plan)?;
         for file in &plan.files {
@@ -129,7 +131,11 @@ impl<'a> Apply<'a> {
             self.attributes(i)?;
             self.step();
         }
-        self.above(plan, &Node::new(b"", 0, 0, &root, None))
+        self.above(plan, &Node::new(b"", 0, 0, &root, None))?;
+        for (i, (entry, flags)) in outside {
+            set_flags_of(entry, flags).map_err(on("set the flags of", self.a, i))?;
+        }
+        Ok(())
     }
 
     /// Takes away, puts back, links.
@@ -231,7 +237,7 @@ impl<'a> Apply<'a> {
         set_flags(to, name, node.file_type, want.flags).map_err(on("set the flags of", self.b, i))
     }
 
-    /// Folders above the selection: flags as they were, and the root's times if nothing of it changed.
+    /// The root above a selection keeps its times if nothing in it changed but what was moved aside.
     fn above(&mut self, plan: &Plan, root: &Node) -> Result<()> {
         let in_root = |tree: &Walked, i: u32| i != 0 && tree.node(i).parent == 0;
         let touched = plan.away.iter().any(|x| in_root(self.a, x.node))
@@ -239,12 +245,6 @@ impl<'a> Apply<'a> {
             || plan.links.iter().any(|x| in_root(self.b, x.to));
         if self.a.node(0).is_context() && !touched {
             write_times(self.live, b".", root).map_err(EngineError::io("set the times of", "."))?;
-        }
-        for &i in &plan.refreeze {
-            let (from, name) = self.safety.place(i)?;
-            let want = flags(from, name, FileType::Dir).map_err(on("read the flags of", self.a, i))?;
-            let (to, name) = self.at_a.place(i)?;
-            set_flags(to, name, FileType::Dir, want).map_err(on("set the flags of", self.a, i))?;
         }
         Ok(())
     }

@@ -114,13 +114,13 @@ pub(super) fn set_flags_of(fd: impl AsFd, want: IFlags) -> io::Result<()> {
     }
 }
 
-/// Takes away the flags that would refuse a change.
-pub(super) fn thaw(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+/// Takes away the flags that would refuse a change. Returns the open entry, and the flags that it had.
+pub(super) fn thaw(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<(OwnedFd, IFlags)> {
     let fd = open_at(dir, name, OFlags::RDONLY)?;
     let now = ioctl_getflags(&fd)?;
     let frozen = IFlags::IMMUTABLE | IFlags::APPEND;
     if now.intersects(frozen) {
         ioctl_setflags(&fd, now - frozen)?;
     }
-    Ok(())
+    Ok((fd, now & FLAGS))
 }

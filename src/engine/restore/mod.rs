@@ -61,7 +61,7 @@ pub fn restore(
         return Err(EngineError::Cancelled);
     }
     if !plan.is_empty() {
-        apply::Apply::new(live, (safety, &a), (target, &b), progress).run(&plan)?;
+        apply::Apply::new(live, &a, (target, &b), progress).run(&plan)?;
     }
     Ok(Restored { changed: plan.inodes })
 }

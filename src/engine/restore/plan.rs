@@ -58,8 +58,9 @@ pub(super) struct Plan {
     pub files: Vec<Sync>,
     /// Directories whose attributes are set (target tree), deepest first.
     pub dirs: Vec<u32>,
-    /// Folders above the selection that were thawed: their flags are set again (safety tree).
-    pub refreeze: Vec<u32>,
+    /// Those of them that stay outside the selection (folders above it, files with further names): their
+    /// flags are set again.
+    pub refreeze: BTreeSet<u32>,
     /// Inodes changed, made, moved or removed.
     pub inodes: u64,
 }
@@ -81,11 +82,11 @@ pub(super) fn plan(a: &Walked, b: &Walked, deltas: &[Delta]) -> Plan {
     }
     plan.thaw = thaw.into_iter().filter(|&i| a.node(i).frozen).collect();
     for &i in &plan.thaw {
-        let same = b.find(a.node(i).key).first();
-        if a.node(i).is_context() {
-            plan.refreeze.push(i);
+        let node = a.node(i);
+        if node.is_context() || (!node.is_dir() && node.nlink as usize > a.find(node.key).len()) {
+            plan.refreeze.insert(i);
         } else {
-            dirs.extend(same.filter(|&&j| b.node(j).is_dir()));
+            dirs.extend(b.find(node.key).first().filter(|&&j| b.node(j).is_dir()));
         }
     }
     plan.sort(a, b, dirs);
