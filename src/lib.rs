@@ -35,3 +35,4 @@ pub mod rewind;
 pub mod sandbox;
 pub mod text;
 pub mod timeline;
+pub mod tui;

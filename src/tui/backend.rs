@@ -1,0 +1,202 @@
+//! What the screens ask of the rooms below: one trait with blocking calls, made on worker threads only.
+//! The real one joins conversations, timeline, engine, diff and rewind; the tests have a fake.
+
+use std::path::{Path, PathBuf};
+
+use crate::conversation::Summary;
+use crate::diff::FileDiff;
+use crate::engine::{Change, CheckpointId, Counts, PartKind};
+use crate::failure::{Explain, Kind};
+use crate::progress::Progress;
+use crate::rewind::{Operation, OperationKind, OperationState, Outcome, Plan};
+use crate::timeline::Timeline;
+
+/// A result of the backend.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// An error of any room, as the screens show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its kind.
+    pub kind: Kind,
+    /// One harmless line.
+    pub message: String,
+    /// What helps.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure of the screens' own making.
+    pub fn new(kind: Kind, message: impl Into<String>, hint: Option<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hint,
+        }
+    }
+}
+
+impl<E: Explain> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            kind: error.kind(),
+            message: error.to_string(),
+            hint: error.hint(),
+        }
+    }
+}
+
+/// A state of the sandbox, as the screens name it. Messages are named by their native id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum StateRef {
+    /// When tracking began.
+    Start,
+    /// Just before this message took effect.
+    Before(String),
+    /// The end of this message's turn.
+    End(String),
+    /// As kept by this checkpoint (a safety checkpoint, for undo).
+    Checkpoint(CheckpointId),
+    /// As it is.
+    Now,
+}
+
+/// The numbers of one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowCounts {
+    /// What its turn changed; `None` if there is nothing to compare.
+    pub changes: Option<Counts>,
+    /// What changed from the end of its turn to the next message (or to now); `None` if not known.
+    pub between: Option<Counts>,
+}
+
+/// One version of a file: a turn (or the time between two turns) that changed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// What it is, in words, harmless: "message 3", "after message 3".
+    pub words: String,
+    /// The state before it.
+    pub a: StateRef,
+    /// The state after it.
+    pub b: StateRef,
+    /// How the file changed there.
+    pub change: Change,
+}
+
+/// A checkpoint that was just taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Its id.
+    pub id: CheckpointId,
+    /// How long it took, in milliseconds.
+    pub ms: u64,
+}
+
+/// Which way the operation log is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Take the last rewind back.
+    Undo,
+    /// Take the last undo back.
+    Redo,
+}
+
+/// The operation that an undo or a redo takes back, and what that will do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reversal {
+    /// The operation.
+    pub operation: Operation,
+    /// What taking it back does: back to its safety checkpoint.
+    pub plan: Plan,
+}
+
+/// Ends a subscription when it is dropped.
+pub type WatchGuard = Box<dyn Send>;
+
+/// Everything that the screens ask for. All calls block; they come from worker threads.
+pub trait Backend: Send + Sync + 'static {
+    /// All conversations on this machine, newest first.
+    fn conversations(&self) -> Result<Vec<Summary>>;
+    /// The newest `rows` rows, quickly (`partial` is set); counts may be missing.
+    fn tail(&self, store: &Path, rows: usize) -> Result<Timeline>;
+    /// All of it; counts may be missing.
+    fn timeline(&self, store: &Path, progress: &dyn Progress) -> Result<Timeline>;
+    /// The numbers of one row. Slow; called for rows that can be seen.
+    fn counts(&self, store: &Path, row: &str, progress: &dyn Progress) -> Result<RowCounts>;
+    /// The changed paths from `a` to `b`.
+    fn changes(
+        &self,
+        store: &Path,
+        a: &StateRef,
+        b: &StateRef,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Change>>;
+    /// How one of these paths differs.
+    fn file_diff(&self, store: &Path, a: &StateRef, b: &StateRef, change: &Change) -> Result<FileDiff>;
+    /// The versions of one file, oldest first.
+    fn file_versions(
+        &self,
+        store: &Path,
+        part: PartKind,
+        path: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Version>>;
+    /// What a rewind to `target` will do. Changes nothing.
+    fn plan(&self, store: &Path, target: &StateRef, progress: &dyn Progress) -> Result<Plan>;
+    /// Does it.
+    fn rewind(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome>;
+    /// Takes a rewind (or a redo) back.
+    fn undo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome>;
+    /// Takes an undo back.
+    fn redo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome>;
+    /// Takes a checkpoint now.
+    fn checkpoint(&self, store: &Path) -> Result<Taken>;
+    /// The operation log, newest first.
+    fn operations(&self, store: &Path) -> Result<Vec<Operation>>;
+    /// Calls `changed` after each change of the store (also its deletion) until the guard is dropped.
+    fn watch(&self, store: &Path, changed: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard>;
+
+    /// What the next undo or redo takes back, and what that will do. Changes nothing.
+    fn reversal(&self, store: &Path, direction: Direction, progress: &dyn Progress) -> Result<Reversal> {
+        let operations = self.operations(store)?;
+        let operation = candidate(&operations, direction).cloned().ok_or_else(|| {
+            let what = match direction {
+                Direction::Undo => "there is no rewind to undo",
+                Direction::Redo => "there is nothing to redo",
+            };
+            Failure::new(Kind::NotFound, what, None)
+        })?;
+        let safety = operation.safety.clone().ok_or_else(|| {
+            Failure::new(
+                Kind::Damaged,
+                format!("{} has no safety checkpoint", operation.id),
+                None,
+            )
+        })?;
+        let plan = self.plan(store, &StateRef::Checkpoint(safety), progress)?;
+        Ok(Reversal { operation, plan })
+    }
+}
+
+/// The operation that the next undo or redo takes back. `operations` is newest first. A redo is offered
+/// only while no rewind was done after the undo.
+pub fn candidate(operations: &[Operation], direction: Direction) -> Option<&Operation> {
+    for op in operations.iter().filter(|o| o.state == OperationState::Done) {
+        match (direction, op.kind) {
+            (Direction::Undo, OperationKind::Rewind | OperationKind::Redo)
+            | (Direction::Redo, OperationKind::Undo) => return Some(op),
+            (Direction::Redo, OperationKind::Rewind) | (_, OperationKind::Track | OperationKind::Untrack) => {
+                return None;
+            }
+            (Direction::Undo, OperationKind::Undo) | (Direction::Redo, OperationKind::Redo) => {}
+        }
+    }
+    None
+}
+
+/// The store's name for people: the last part of its path.
+pub fn store_name(store: &Path) -> PathBuf {
+    store
+        .file_name()
+        .map_or_else(|| store.to_path_buf(), PathBuf::from)
+}

@@ -1,0 +1,146 @@
+//! The terminal: entered and left as a whole, and given back on every way out - return, error, panic,
+//! signal, Ctrl-Z.
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write, stdout};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratatui::Frame;
+use ratatui::Terminal as Ratatui;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use ratatui::crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{cursor, execute, queue, style};
+use rustix::process::{Signal, kill_current_process_group};
+
+use super::TuiError;
+
+/// Clicks and the wheel (1000) as SGR (1006); no motion, so that Shift and drag select natively.
+const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
+
+static ENTERED: AtomicBool = AtomicBool::new(false);
+static HOOK: Once = Once::new();
+
+thread_local! {
+    static WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` as a worker: a panic in it leaves the terminal alone.
+pub fn as_worker<T>(f: impl FnOnce() -> T) -> T {
+    WORKER.set(true);
+    let result = f();
+    WORKER.set(false);
+    result
+}
+
+/// The terminal while the screens own it.
+pub struct Terminal {
+    inner: Ratatui<CrosstermBackend<io::Stdout>>,
+}
+
+impl Terminal {
+    /// Takes the terminal over. Refused where there is none.
+    pub fn enter() -> Result<Self, TuiError> {
+        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        if !io::stdin().is_terminal() || !stdout().is_terminal() || dumb {
+            return Err(TuiError::NoTerminal);
+        }
+        // crossterm would write a full reset for each colour under NO_COLOR, the selection would be lost;
+        // the theme has no colours then
+        style::force_color_output(true);
+        HOOK.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                if WORKER.get() {
+                    tracing::error!("{info}");
+                } else {
+                    leave();
+                    before(info);
+                }
+            }));
+        });
+        enter()?;
+        let inner = Ratatui::new(CrosstermBackend::new(stdout())).inspect_err(|_| leave())?;
+        Ok(Self { inner })
+    }
+
+    /// Draws a frame, as one update on terminals that can do so.
+    pub fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> io::Result<()> {
+        queue!(stdout(), BeginSynchronizedUpdate)?;
+        let drawn = self.inner.draw(render).map(|_| ());
+        execute!(stdout(), EndSynchronizedUpdate)?;
+        drawn
+    }
+
+    /// Columns and rows.
+    pub fn size(&self) -> io::Result<(u16, u16)> {
+        self.inner.size().map(|s| (s.width, s.height))
+    }
+
+    /// The next frame draws every cell.
+    pub fn redraw(&mut self) -> io::Result<()> {
+        self.inner.clear()
+    }
+
+    /// Gives the terminal back while `f` runs, then takes it over again. No reader of events may live
+    /// meanwhile: it would steal the keys.
+    pub fn outside(&mut self, f: impl FnOnce()) -> io::Result<()> {
+        leave();
+        f();
+        self.again()
+    }
+
+    /// Takes the terminal over again, after someone else had it.
+    pub fn again(&mut self) -> io::Result<()> {
+        // whoever had it may have left it in any mode: back to the one from before, then raw again
+        disable_raw_mode()?;
+        enter()?;
+        self.inner.clear()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Stops the whole job, as the terminal's own Ctrl-Z does; returns after `fg`.
+pub fn stop_job() {
+    if let Err(error) = kill_current_process_group(Signal::TSTP) {
+        tracing::warn!(%error, "cannot stop");
+    }
+}
+
+fn enter() -> io::Result<()> {
+    enable_raw_mode()?;
+    ENTERED.store(true, Ordering::SeqCst);
+    let mut out = stdout();
+    let entered = execute!(out, EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)
+        .and_then(|()| out.write_all(MOUSE_ON))
+        .and_then(|()| out.flush());
+    entered.inspect_err(|_| leave())
+}
+
+/// Gives everything back. Does nothing the second time. Errors cannot be told to anyone: the terminal may
+/// be gone, and what follows must be tried all the same.
+fn leave() {
+    if !ENTERED.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let mut out = stdout();
+    let _gone = out.write_all(MOUSE_OFF);
+    let _gone = execute!(
+        out,
+        EndSynchronizedUpdate,
+        DisableBracketedPaste,
+        LeaveAlternateScreen,
+        cursor::Show
+    );
+    let _gone = disable_raw_mode();
+}

@@ -1,0 +1,305 @@
+//! Plan, confirmation, running, result. Nothing here starts a rewind but a deliberate yes: another key than
+//! the one that opened the box, pressed after the plan could be read.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ratatui::crossterm::event::{KeyEvent, KeyEventKind};
+
+use super::input::typed;
+use super::picker::cut;
+use super::{Effects, actions, begin, opened};
+use crate::failure::Kind;
+use crate::rewind::{Operation, Outcome, Plan};
+use crate::text;
+use crate::tui::backend::{Direction, Failure, StateRef};
+use crate::tui::effect::{Effect, Work};
+use crate::tui::keymap::Action;
+use crate::tui::message::{JobId, Millis};
+use crate::tui::state::{
+    Confirm, End, Ended, Loading, Mark, Overlay, PlanBox, Running, State, Tone, Verb, confirm,
+};
+
+/// Nothing confirms until the plan could be seen, and no key was pressed, for so many milliseconds.
+const QUIET: Millis = 300;
+/// The same where a confirming key came before the plan: it may be held down, and the first repeat of a
+/// held key comes late.
+const HELD: Millis = 1000;
+
+/// Asks for the plan of a rewind to just before the selected message, or to the mark `a`'s turn end.
+pub fn rewind(state: &mut State, effects: &mut Effects) {
+    if !may_write(state) {
+        return;
+    }
+    let Some(open) = &state.open else { return };
+    let Some(index) = open.index(open.at.selected) else {
+        return;
+    };
+    let row = &open.rows()[index];
+    let usable = row.checkpoint.as_ref().is_some_and(|c| c.state.usable());
+    if !usable {
+        let near = super::preview::neighbours(open.rows(), index);
+        state.say(
+            Tone::Plain,
+            format!("this message has no checkpoint to go back to{near}"),
+        );
+        return;
+    }
+    // a mark on the end of this very turn names that end
+    let target = match &open.a {
+        Some(Mark::End(id)) if *id == row.id => StateRef::End(id.clone()),
+        _ => StateRef::Before(row.id.clone()),
+    };
+    let store = open.store.clone();
+    let job = begin(state, effects, Work::Plan(store, target.clone()));
+    push(state, Verb::Rewind(target), job);
+}
+
+/// Asks for what an undo or a redo will do.
+pub fn reverse(state: &mut State, undo: bool, effects: &mut Effects) {
+    if !may_write(state) {
+        return;
+    }
+    let Some(store) = state.open.as_ref().map(|o| o.store.clone()) else {
+        return;
+    };
+    let way = if undo { Direction::Undo } else { Direction::Redo };
+    let job = begin(state, effects, Work::Reversal(store, way));
+    state.overlays.retain(|o| !matches!(o, Overlay::Ended(_)));
+    push(state, Verb::Reverse(way, None), job);
+}
+
+fn may_write(state: &mut State) -> bool {
+    if !opened::tracked(state) {
+        state.say(Tone::Plain, opened::UNTRACKED);
+        return false;
+    }
+    if state.running() {
+        state.say(Tone::Plain, "a rewind is at work");
+        return false;
+    }
+    true
+}
+
+fn push(state: &mut State, verb: Verb, job: JobId) {
+    let mut load = Loading::default();
+    load.begin((), job);
+    state.overlays.push(Overlay::Plan(Box::new(PlanBox {
+        verb,
+        load,
+        yours: HashSet::new(),
+        typed: String::new(),
+        shown_at: None,
+        last_key: 0,
+        early: false,
+        top: 0,
+    })));
+}
+
+/// The plan is there.
+pub fn came(state: &mut State, job: JobId, operation: Option<Operation>, result: Result<Arc<Plan>, Failure>) {
+    let found = state
+        .overlays
+        .iter()
+        .position(|o| matches!(o, Overlay::Plan(p) if p.load.job == Some(job)));
+    let Some(place) = found else { return };
+    state.dirty = true;
+    let failure = match result {
+        Ok(plan) => {
+            if let Some(Overlay::Plan(shown)) = state.overlays.get_mut(place) {
+                shown.yours = plan.yours.iter().cloned().collect();
+                shown.load.finish(job, Ok(plan));
+                if let (Verb::Reverse(_, op), Some(_)) = (&mut shown.verb, &operation) {
+                    *op = operation;
+                }
+            }
+            return;
+        }
+        Err(failure) => failure,
+    };
+    state.overlays.remove(place);
+    if failure.kind != Kind::Cancelled {
+        failed(state, failure);
+    }
+}
+
+/// Shows an error: one line, or a box where there is a hint too.
+pub fn failed(state: &mut State, failure: Failure) {
+    if failure.hint.is_none() {
+        state.say(Tone::Bad, failure.message);
+    } else {
+        state.overlays.push(Overlay::Error(failure, 0));
+    }
+}
+
+/// A frame was drawn: a plan that it shows for the first time has been seen from now on.
+pub fn drawn(state: &mut State, at: Millis) {
+    if let Some(Overlay::Plan(plan)) = state.overlays.last_mut()
+        && plan.load.ready().is_some()
+        && plan.shown_at.is_none()
+    {
+        plan.shown_at = Some(at);
+    }
+}
+
+/// A key while a plan is shown. True if it was used here.
+pub fn key(
+    state: &mut State,
+    key: &KeyEvent,
+    action: Option<Action>,
+    at: Millis,
+    effects: &mut Effects,
+) -> bool {
+    let Some(Overlay::Plan(plan)) = state.overlays.last_mut() else {
+        return false;
+    };
+    let quiet = if plan.early { HELD } else { QUIET };
+    let since = |then: Millis| at.saturating_sub(then);
+    let awake = plan
+        .shown_at
+        .is_some_and(|shown| since(shown) >= QUIET && since(plan.last_key) >= quiet);
+    let repeated = key.kind == KeyEventKind::Repeat;
+    let wanted = plan.load.ready().map(|p| confirm(p));
+    let confirming = match wanted {
+        Some(Confirm::Word) => typed(key).is_some(),
+        _ => action == Some(Action::Confirm),
+    };
+    // letters of the word come quickly one after the other
+    let typing = wanted == Some(Confirm::Word) && !plan.typed.is_empty();
+    let ready = !repeated && (awake || (typing && plan.shown_at.is_some()));
+    plan.last_key = at;
+    if confirming && !ready {
+        plan.early = true;
+        return true;
+    }
+    plan.early = false;
+    match (wanted, action) {
+        (Some(Confirm::Word), Some(Action::RubOut)) => cut(&mut plan.typed, false),
+        (Some(Confirm::Word), _) if typed(key).is_some() => return word(state, key, action, effects),
+        (Some(Confirm::Key), Some(Action::Confirm)) => go(state, effects),
+        (_, Some(Action::Confirm | Action::RubOut)) => {}
+        (_, Some(Action::Close)) => close(state, effects),
+        (_, Some(action)) => actions::act(state, action, effects),
+        (_, None) => {}
+    }
+    true
+}
+
+/// A letter of the word. As long as it is the right one it counts; another one is a key like any other.
+fn word(state: &mut State, key: &KeyEvent, action: Option<Action>, effects: &mut Effects) -> bool {
+    let Some(Overlay::Plan(plan)) = state.overlays.last_mut() else {
+        return false;
+    };
+    let (word, c) = (plan.verb.word(), typed(key).unwrap_or('\0'));
+    if word[plan.typed.len()..].starts_with(c) {
+        plan.typed.push(c);
+        if plan.typed == word {
+            go(state, effects);
+        }
+        return true;
+    }
+    plan.typed.clear();
+    match action {
+        Some(Action::Close) => close(state, effects),
+        Some(Action::Confirm) | None => {}
+        Some(action) => actions::act(state, action, effects),
+    }
+    true
+}
+
+fn close(state: &mut State, effects: &mut Effects) {
+    if let Some(Overlay::Plan(plan)) = state.overlays.pop() {
+        effects.extend(plan.load.job.map(Effect::Cancel));
+    }
+}
+
+/// The user said yes.
+fn go(state: &mut State, effects: &mut Effects) {
+    let Some(Overlay::Plan(shown)) = state.overlays.pop() else {
+        return;
+    };
+    let (Some(plan), Some(store)) = (shown.load.ready(), state.open.as_ref().map(|o| o.store.clone())) else {
+        return;
+    };
+    let words = text::shown(&plan.target_words);
+    let (verb, work) = match shown.verb {
+        Verb::Reverse(way, Some(op)) => {
+            let work = Work::Reverse(store, way, op.id.clone());
+            (Verb::Reverse(way, Some(op)), work)
+        }
+        verb => (verb, Work::Rewind(store, plan.clone())),
+    };
+    let job = begin(state, effects, work);
+    state.overlays.push(Overlay::Running(Running {
+        job,
+        verb,
+        words,
+        step: None,
+        stopping: false,
+        then_quit: false,
+    }));
+}
+
+fn at_work(state: &mut State) -> Option<&mut Running> {
+    state.overlays.iter_mut().find_map(|o| match o {
+        Overlay::Running(running) => Some(running),
+        _ => None,
+    })
+}
+
+/// How far it is.
+pub fn progress(state: &mut State, job: JobId, step: (&'static str, u64, u64)) {
+    if let Some(running) = at_work(state).filter(|r| r.job == job) {
+        running.step = Some(step);
+        state.dirty = true;
+    }
+}
+
+/// Asks a running rewind to stop.
+pub fn stop(state: &mut State, effects: &mut Effects) {
+    if let Some(running) = at_work(state) {
+        running.stopping = true;
+        effects.push(Effect::Cancel(running.job));
+    }
+}
+
+/// Asks a running rewind to stop, and quits when it has. The second time quits at once.
+pub fn stop_then_quit(state: &mut State, effects: &mut Effects) -> bool {
+    let Some(running) = at_work(state) else {
+        return false;
+    };
+    if running.then_quit {
+        state.end = Some(End::Abandoned);
+        return true;
+    }
+    running.then_quit = true;
+    stop(state, effects);
+    state.say(
+        Tone::Plain,
+        "stopping; quits when everything is as it was. Ctrl-c again quits at once",
+    );
+    true
+}
+
+/// It has ended, one way or the other.
+pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, effects: &mut Effects) {
+    let found = state
+        .overlays
+        .iter()
+        .position(|o| matches!(o, Overlay::Running(r) if r.job == job));
+    let Some(place) = found else { return };
+    if let Overlay::Running(running) = state.overlays.remove(place) {
+        if running.then_quit {
+            state.end = Some(End::Quit);
+            return;
+        }
+        state.overlays.push(Overlay::Ended(Ended {
+            verb: running.verb,
+            words: running.words,
+            result,
+            top: 0,
+        }));
+    }
+    state.dirty = true;
+    opened::files_changed(state, effects);
+}

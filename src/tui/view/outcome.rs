@@ -1,0 +1,134 @@
+//! The result of a rewind. It is called done only if the check after it found no difference.
+
+use ratatui::buffer::Buffer;
+use ratatui::text::{Line, Span};
+
+use super::cells;
+use crate::failure::Kind;
+use crate::rewind::Outcome;
+use crate::text;
+use crate::tui::backend::{Direction, Failure};
+use crate::tui::keymap::Action;
+use crate::tui::layout;
+use crate::tui::state::{Ended, Overlay, State, Verb};
+use crate::tui::theme::Role;
+
+/// The title.
+pub fn title(ended: &Ended) -> String {
+    let what = match ended.verb {
+        Verb::Rewind(_) => "Rewind",
+        Verb::Reverse(Direction::Undo, _) => "Undo",
+        Verb::Reverse(Direction::Redo, _) => "Redo",
+    };
+    match &ended.result {
+        Ok(outcome) if outcome.verified => format!("{what} done"),
+        Ok(_) => format!("{what} not verified"),
+        Err(failure) if failure.kind == Kind::Cancelled => format!("{what} stopped"),
+        Err(_) => format!("{what} failed"),
+    }
+}
+
+/// All lines of it.
+pub fn lines(state: &State, over: &Overlay, ended: &Ended) -> Vec<Line<'static>> {
+    let columns = usize::from(layout::scrolled(state, over).width);
+    let mut lines = vec![Line::default()];
+    match &ended.result {
+        Ok(outcome) => done(state, ended, outcome, columns, &mut lines),
+        Err(failure) => broken(state, failure, columns, &mut lines),
+    }
+    lines
+}
+
+fn push(lines: &mut Vec<Line<'static>>, text: &str, columns: usize, style: ratatui::style::Style) {
+    lines.extend(
+        cells::wrap(text, columns)
+            .into_iter()
+            .map(|l| Line::styled(l, style)),
+    );
+}
+
+fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: &mut Vec<Line<'static>>) {
+    let theme = &state.theme;
+    let words = &ended.words;
+    if outcome.verified {
+        push(
+            lines,
+            &format!("The files are as they were {words}."),
+            columns,
+            theme[Role::Ok],
+        );
+        let n = outcome.changed;
+        let restored = if n == 1 {
+            "1 file restored".to_owned()
+        } else {
+            format!("{n} files restored")
+        };
+        let checked = format!("{restored}; the check after it found no difference.");
+        push(lines, &checked, columns, theme[Role::Text]);
+    } else {
+        let text = format!("Files were restored to {words}, but the check after it did not confirm it.");
+        push(lines, &text, columns, theme[Role::Bad]);
+    }
+    let chat = match outcome.chat {
+        "kept" => "The conversation was kept as it is.",
+        "rewound" => "The conversation went back too.",
+        "forked" => "The conversation goes on in a fork.",
+        _ => "",
+    };
+    push(lines, chat, columns, theme[Role::Dim]);
+    if !outcome.notes.is_empty() {
+        lines.push(Line::default());
+    }
+    for note in &outcome.notes {
+        push(lines, &text::shown(note), columns, theme[Role::Warn]);
+    }
+    lines.push(Line::default());
+    let safety = format!(
+        "The state before is kept as {}.",
+        text::shown(outcome.safety.as_str())
+    );
+    push(lines, &safety, columns, theme[Role::Dim]);
+}
+
+fn broken(state: &State, failure: &Failure, columns: usize, lines: &mut Vec<Line<'static>>) {
+    if failure.kind == Kind::Cancelled {
+        push(
+            lines,
+            "Stopped: everything is as it was.",
+            columns,
+            state.theme[Role::Text],
+        );
+        return;
+    }
+    push(lines, &failure.message, columns, state.theme[Role::Bad]);
+    if let Some(hint) = &failure.hint {
+        lines.push(Line::default());
+        push(lines, hint, columns, state.theme[Role::Warn]);
+    }
+}
+
+/// The box.
+pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, ended: &Ended) {
+    super::lines(buf, state, over, &lines(state, over, ended), ended.top);
+    let inside = layout::inside(layout::overlay(state, over));
+    let theme = &state.theme;
+    let mut spans = Vec::new();
+    if ended.result.is_ok() {
+        let (key, word) = match ended.verb {
+            Verb::Reverse(Direction::Undo, _) => (state.keymap.key_of(Action::Redo), "redo"),
+            _ => (state.keymap.key_of(Action::Undo), "undo"),
+        };
+        spans.push(Span::styled(key.to_owned(), theme[Role::Key]));
+        spans.push(Span::styled(format!(" {word}   "), theme[Role::Dim]));
+    }
+    spans.push(Span::styled(
+        state.keymap.key_of(Action::Close).to_owned(),
+        theme[Role::Key],
+    ));
+    spans.push(Span::styled(" close", theme[Role::Dim]));
+    cells::put(
+        buf,
+        cells::line_of(inside, usize::from(inside.height).saturating_sub(1)),
+        &Line::from(spans),
+    );
+}

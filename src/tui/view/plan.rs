@@ -1,0 +1,191 @@
+//! The plan of a rewind: what will happen, what is lost, what stands in the way, and how to say yes.
+
+use ratatui::buffer::Buffer;
+use ratatui::text::{Line, Span};
+
+use super::{cells, files, log};
+use crate::rewind::{Blocker, Plan};
+use crate::text;
+use crate::tui::backend::Direction;
+use crate::tui::keymap::Action;
+use crate::tui::layout;
+use crate::tui::state::{Confirm, Overlay, PlanBox, State, Verb, confirm};
+use crate::tui::theme::Role;
+
+/// The title, and how many paths change.
+pub fn title(shown: &PlanBox) -> (String, String) {
+    let plan = shown.load.ready();
+    let words = plan.map(|p| text::shown(&p.target_words)).unwrap_or_default();
+    let title = match (&shown.verb, plan) {
+        (Verb::Rewind(_), None) => "Rewind".to_owned(),
+        (Verb::Rewind(_), Some(_)) => format!("Rewind to {words}?"),
+        (Verb::Reverse(Direction::Undo, None), _) => "Undo".to_owned(),
+        (Verb::Reverse(Direction::Redo, None), _) => "Redo".to_owned(),
+        (Verb::Reverse(Direction::Undo, Some(op)), _) => format!("Undo the {}?", log::kind_word(op.kind)),
+        (Verb::Reverse(Direction::Redo, Some(_)), _) => "Redo what was undone?".to_owned(),
+    };
+    let count = plan.map_or_else(String::new, |p| match p.changes.len() {
+        1 => "1 path".to_owned(),
+        n => format!("{n} paths"),
+    });
+    (title, count)
+}
+
+/// The lines above the changed paths.
+fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line<'static>> {
+    let theme = &state.theme;
+    let columns = usize::from(layout::scrolled(state, over).width);
+    let mut lines = Vec::new();
+    let mut push = |text: &str, role: Role| {
+        lines.extend(
+            cells::wrap(text, columns)
+                .into_iter()
+                .map(|l| Line::styled(l, theme[role])),
+        );
+    };
+    if let Verb::Reverse(_, Some(op)) = &shown.verb {
+        let words = op.message.as_deref().map(text::shown).unwrap_or_default();
+        let time = op.time.with_timezone(&state.offset).format("%H:%M:%S");
+        push(
+            &format!(
+                "{} {words} at {time}, {}",
+                log::kind_word(op.kind),
+                text::shown(&op.id)
+            ),
+            Role::Text,
+        );
+        push("", Role::Text);
+    }
+    let stops = plan.blockers.iter().filter(|b| b.stops);
+    for blocker in stops {
+        push(&format!("✗ {}", blocker_words(blocker)), Role::Bad);
+    }
+    if !plan.yours.is_empty() {
+        let n = plan.yours.len();
+        let text = if n == 1 {
+            "1 path is your own edit".to_owned()
+        } else {
+            format!("{n} paths are your own edits")
+        };
+        push(&format!("! {text}, not the agent's: taken back too"), Role::Yours);
+    }
+    for blocker in plan.blockers.iter().filter(|b| !b.stops) {
+        push(&format!("! {}", blocker_words(blocker)), Role::Warn);
+    }
+    for line in &plan.not_covered {
+        push(
+            &format!("! not covered, stays as it is: {}", text::shown(line)),
+            Role::Warn,
+        );
+    }
+    let chat = match plan.chat {
+        "kept" => "the conversation is kept as it is",
+        "rewound" => "the conversation goes back too",
+        "forked" => "the conversation goes on in a fork",
+        _ => "",
+    };
+    for step in &plan.steps {
+        push(&format!("· {}", text::shown(step)), Role::Dim);
+    }
+    push(&format!("· {chat}"), Role::Dim);
+    push("", Role::Text);
+    if plan.changes.is_empty() {
+        push(
+            "The files are as they were then: nothing to take back.",
+            Role::Text,
+        );
+    }
+    lines
+}
+
+fn blocker_words(blocker: &Blocker) -> String {
+    let pid = blocker.pid.map(|p| format!(" (process {p})")).unwrap_or_default();
+    let words = match blocker.kind {
+        "holder" => "is paused meanwhile, has files open: ",
+        "cwd" => "stands in this folder: ",
+        "agent" => "the agent is at work: ",
+        "nested" => "not covered: ",
+        "space" => "space: ",
+        _ => "",
+    };
+    format!("{words}{}{pid}", text::shown(&blocker.what))
+}
+
+/// How many lines scroll.
+pub fn length(state: &State, over: &Overlay, shown: &PlanBox) -> usize {
+    shown.load.ready().map_or(0, |plan| {
+        head(state, over, shown, plan).len() + plan.changes.len()
+    })
+}
+
+/// The box.
+pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, shown: &PlanBox) {
+    let area = layout::scrolled(state, over);
+    let Some(plan) = shown.load.ready() else {
+        let line = Line::styled("comparing; nothing is changed yet …", state.theme[Role::Dim]);
+        cells::put(buf, cells::line_of(area, 0), &line);
+        return;
+    };
+    let head = head(state, over, shown, plan);
+    let total = head.len() + plan.changes.len();
+    let top = shown.top.min(total.saturating_sub(usize::from(area.height)));
+    for n in 0..usize::from(area.height) {
+        let at = cells::line_of(area, n);
+        let place = top + n;
+        if let Some(line) = head.get(place) {
+            cells::put(buf, at, line);
+        } else if let Some(change) = plan.changes.get(place - head.len()) {
+            let yours = shown.yours.contains(&change.path)
+                || change
+                    .from
+                    .as_ref()
+                    .is_some_and(|from| shown.yours.contains(from));
+            let tag = yours.then_some(("yours", Role::Yours));
+            let (left, right) = files::change_row(state, change, usize::from(at.width), tag);
+            cells::row(buf, at, left, right, None);
+        }
+    }
+    super::more(buf, state, over, top, total);
+    let inside = layout::inside(layout::overlay(state, over));
+    let last = usize::from(inside.height).saturating_sub(1);
+    cells::put(buf, cells::line_of(inside, last), &question(state, shown, plan));
+}
+
+/// How to say yes; No is always the other keys.
+fn question(state: &State, shown: &PlanBox, plan: &Plan) -> Line<'static> {
+    let theme = &state.theme;
+    let key = |text: &str| Span::styled(text.to_owned(), theme[Role::Key]);
+    let dim = |text: String| Span::styled(text, theme[Role::Dim]);
+    let word = shown.verb.word();
+    let mut spans = Vec::new();
+    match confirm(plan) {
+        Confirm::Key => {
+            spans.extend([
+                key(state.keymap.key_of(Action::Confirm)),
+                Span::raw(format!(" {word}   ")),
+            ]);
+        }
+        Confirm::Word => {
+            spans.extend([
+                Span::raw("type "),
+                Span::styled(word, theme[Role::Yours]),
+                Span::raw(": "),
+                Span::styled(shown.typed.clone(), theme[Role::Title]),
+                Span::styled("▏  ", theme[Role::Accent]),
+            ]);
+        }
+        Confirm::Nothing => {}
+        Confirm::Refused => spans.push(Span::styled("this cannot be done now   ", theme[Role::Bad])),
+    }
+    spans.extend([
+        key(state.keymap.key_of(Action::Close)),
+        dim(" no, leave everything".to_owned()),
+    ]);
+    if shown.early {
+        spans.push(Span::styled(
+            "   too early: look, pause, then press it",
+            theme[Role::Warn],
+        ));
+    }
+    Line::from(spans)
+}
