@@ -22,6 +22,7 @@
 //! knows neither conversations nor Docker; `conversation` never writes; ratatui and crossterm are used in
 //! `tui` alone, clap in `cli`, bollard in `sandbox`, ioctls in `engine`. `tests/architecture.rs` checks it.
 
+pub mod cli;
 pub mod config;
 pub mod conversation;
 pub mod demo;
@@ -36,3 +37,4 @@ pub mod sandbox;
 pub mod text;
 pub mod timeline;
 pub mod tui;
+pub mod watch;

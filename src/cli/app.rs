@@ -12,9 +12,6 @@ use crate::engine::CheckpointId;
 use crate::failure::Kind;
 use crate::paths::{self, Env, Who};
 use crate::progress::CancelFlag;
-use crate::rewind::journal::Log;
-use crate::rewind::run::Ground;
-use crate::sandbox::freeze::StopHolders;
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
@@ -176,25 +173,5 @@ impl App {
         } else {
             Err(Failure::new(Kind::Cancelled, "nothing was changed"))
         }
-    }
-}
-
-/// The log of a sandbox and how its writers are stopped: what a [`Ground`] borrows.
-pub struct Tools {
-    /// The operation log.
-    pub log: Log,
-    /// Stops writers.
-    pub freeze: StopHolders,
-}
-
-impl Tools {
-    /// Of this sandbox.
-    pub fn of(site: &Site) -> Result<Self, Failure> {
-        Ok(Self { log: Log::open(site.dir())?, freeze: site.freezer() })
-    }
-
-    /// The ground of a rewind in this sandbox.
-    pub fn ground<'a>(&'a self, site: &'a Site) -> Ground<'a> {
-        Ground { vault: &site.vault, log: &self.log, freeze: &self.freeze, workspace: site.path() }
     }
 }

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::app::{App, Tools};
+use super::app::App;
 use super::output::{Done, Failure};
 use crate::engine::vault::Vault;
 use crate::engine::{CheckpointKind, How, NewCheckpoint, PartKind};
 use crate::failure::Kind;
+use crate::rewind::tools::Tools;
 use crate::text::{json_path, shown_path};
 use crate::timeline::select;
 
@@ -39,7 +40,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     }
     let tools = Tools::of(site)?;
     let started = Instant::now();
-    let lock = tools.ground(site).lock()?;
+    let lock = tools.ground().lock()?;
     let taken = Vault::checkpoint(&site.vault, &new)?;
     drop(lock);
     let ms = started.elapsed().as_millis() as u64;

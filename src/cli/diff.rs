@@ -1,16 +1,16 @@
 //! `respool diff`.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::app::App;
 use super::changes::list;
 use super::output::Done;
+use crate::diff::{Limits, Side, unified};
 use crate::engine::vault::Vault;
-use crate::engine::{Change, Content, EngineError, FileType, State};
-use crate::diff::unified::{Side, unified};
+use crate::engine::{Content, EngineError, FileType, State};
 
 /// Files larger than this are named, not shown.
 const LIMIT: u64 = 16 << 20;
@@ -22,10 +22,14 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
     let changes = list(app, &subject, &a.state, &b.state, paths, false)?;
     let vault: &dyn Vault = &subject.site.vault;
     let raw = !std::io::stdout().is_terminal() || app.out.json;
+    let limits = Limits { bytes: LIMIT, ..Limits::default() };
     let mut out = Vec::new();
     for c in &changes {
-        let (x, y) = (side_a(vault, &a.state, c)?, side_b(vault, &b.state, c)?);
-        out.extend(unified(c, x.as_ref(), y.as_ref(), raw));
+        let x = side(vault, &a.state, c.old_path(), c.type_a)?;
+        let y = side(vault, &b.state, &c.path, c.type_b)?;
+        let x = x.as_ref().map(|(mode, content)| Side { path: c.old_path(), mode: *mode, content });
+        let y = y.as_ref().map(|(mode, content)| Side { path: &c.path, mode: *mode, content });
+        out.extend(unified(x, y, limits, raw));
     }
     if app.out.json {
         let text = String::from_utf8_lossy(&out);
@@ -37,31 +41,16 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
     app.out.raw(&out)
 }
 
-fn read(vault: &dyn Vault, state: &State, path: &std::path::Path, is: Option<FileType>) -> Result<Option<Side>, EngineError> {
-    if is == Some(FileType::Dir) {
+/// Mode and content of one side; `None` where there is nothing or a folder.
+fn side(vault: &dyn Vault, state: &State, path: &Path, is: Option<FileType>) -> Result<Option<(u32, Content)>, EngineError> {
+    if matches!(is, None | Some(FileType::Dir)) {
         return Ok(None);
     }
-    let content = vault.read(state, path, LIMIT)?;
-    let mode = vault
-        .entries(state, path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(std::path::Path::new(".")))?
-        .into_iter()
-        .find(|e| Some(e.name.as_os_str()) == path.file_name())
-        .map_or(0o644, |e| e.mode);
-    let _size = match &content {
-        Content::File { size, .. } => *size,
-        _ => 0,
-    };
-    Ok(Some(Side { content, mode }))
-}
-
-/// The first side of a change.
-pub fn side_a(vault: &dyn Vault, state: &State, c: &Change) -> Result<Option<Side>, EngineError> {
-    if c.type_a.is_none() { Ok(None) } else { read(vault, state, c.old_path(), c.type_a) }
-}
-
-/// The second side of a change.
-pub fn side_b(vault: &dyn Vault, state: &State, c: &Change) -> Result<Option<Side>, EngineError> {
-    if c.type_b.is_none() { Ok(None) } else { read(vault, state, &c.path, c.type_b) }
+    let content = vault.read(state, path, LIMIT + 1)?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = vault.entries(state, parent)?;
+    let mode = entries.iter().find(|e| Some(e.name.as_os_str()) == path.file_name()).map_or(0o644, |e| e.mode);
+    Ok(Some((mode, content)))
 }
 
 fn coloured(text: &[u8]) -> Vec<u8> {

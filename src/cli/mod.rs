@@ -20,6 +20,7 @@ mod prune;
 mod rewind;
 mod sandboxes;
 mod shell;
+mod signals;
 mod timeline;
 mod track;
 mod watch;

@@ -1,9 +1,11 @@
 //! `respool log` and `respool recover`.
 
-use super::app::{App, Tools};
+use super::app::App;
 use super::output::{Done, Failure};
 use crate::rewind::adopt::recover_adoption;
+use crate::rewind::journal::Record;
 use crate::rewind::recover::{How, Recovered};
+use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationState};
 use crate::sandbox::site::Site;
 use crate::text::{age, shown};
@@ -15,7 +17,7 @@ pub fn log(app: &App) -> Done {
     for e in tools.log.damaged()? {
         app.out.say(format!("respool: {e}"));
     }
-    let operations: Vec<Operation> = tools.log.records()?.iter().rev().map(|r| r.operation()).collect();
+    let operations: Vec<Operation> = tools.log.records()?.iter().rev().map(Record::operation).collect();
     app.out.result(&operations, || {
         let now = chrono::Utc::now();
         operations.iter().map(|o| line(o, now)).collect()
@@ -49,13 +51,7 @@ fn said(r: &Recovered) -> String {
 }
 
 fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
-    let tools = Tools::of(site)?;
-    if tools.log.interrupted()?.is_none() {
-        return Ok(Vec::new());
-    }
-    let ground = tools.ground(site);
-    let lock = ground.lock()?;
-    Ok(ground.recover(&lock, &app.bar())?.into_iter().collect())
+    Ok(Tools::of(site)?.recover(&app.bar())?.into_iter().collect())
 }
 
 /// What interrupted `track` and `untrack` left in any pool. Said on stderr unless it is `recover` itself.

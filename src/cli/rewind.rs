@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::app::{App, Subject, Tools};
+use super::app::{App, Subject};
 use super::args::RewindArgs;
 use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
 use crate::engine::vault::Vault;
-use crate::engine::{Selection, State};
+use crate::engine::State;
 use crate::failure::Kind;
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
-use crate::rewind::{OperationKind, Outcome, Plan, undo as undoing};
+use crate::rewind::tools::Tools;
+use crate::rewind::{OperationKind, Outcome, Plan};
 use crate::text::shown_path;
 
 /// How many changes of a plan are printed for people.
@@ -54,12 +55,8 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
 }
 
 fn carry_out(app: &App, subject: &Subject, order: &Order) -> Done {
-    let tools = Tools::of(&subject.site)?;
-    let ground = tools.ground(&subject.site);
     let bar = app.bar();
-    let lock = ground.lock()?;
-    subject.site.pool.guard_space()?;
-    let outcome = ground.run(&lock, order, &bar)?;
+    let outcome = Tools::of(&subject.site)?.run(order, &bar)?;
     drop(bar);
     done(app, &outcome)
 }
@@ -124,11 +121,7 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
     if !app.global.dry_run {
         recover_first(app, &subject.site)?;
     }
-    let tools = Tools::of(&subject.site)?;
-    let order = match kind {
-        OperationKind::Redo => undoing::redo_order(&tools.log, operation)?,
-        _ => undoing::undo_order(&tools.log, operation)?,
-    };
+    let order = Tools::of(&subject.site)?.reversal(kind, operation)?;
     if app.global.dry_run {
         let changes = Vault::changes(
             &subject.site.vault,
@@ -145,7 +138,6 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
         let doc = json!({"plan": {"steps": steps, "changes": changes, "yours": [], "blockers": []}});
         return app.out.result(&doc, || changes.iter().map(|c| line(app, c)).collect());
     }
-    debug_assert_eq!(order.selection, Selection::All);
     app.confirm(&format!("go back to {}?", order.words))?;
     carry_out(app, &subject, &order)
 }

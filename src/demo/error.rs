@@ -18,6 +18,18 @@ pub enum DemoError {
         /// What is wrong with it.
         what: String,
     },
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] crate::engine::EngineError),
+    /// Tracking, rewinding, undoing.
+    #[error(transparent)]
+    Rewind(#[from] crate::rewind::RewindError),
+    /// The conversation that was played.
+    #[error(transparent)]
+    Conversation(#[from] crate::conversation::ConversationError),
+    /// A message or checkpoint of it.
+    #[error(transparent)]
+    Select(#[from] crate::timeline::select::SelectError),
     /// A path of the scratch sandbox could not be changed or read.
     #[error("cannot {doing} {}: {source}", shown_path(path))]
     Io {
@@ -50,18 +62,29 @@ impl DemoError {
 impl Explain for DemoError {
     fn kind(&self) -> Kind {
         match self {
+            Self::Engine(e) => e.kind(),
+            Self::Rewind(e) => e.kind(),
+            Self::Conversation(e) => e.kind(),
+            Self::Select(e) => e.kind(),
             Self::Recording { .. } => Kind::Damaged,
             Self::Io { .. } => Kind::Failed,
         }
     }
     fn path(&self) -> Option<&Path> {
         match self {
-            Self::Recording { .. } => None,
+            Self::Engine(e) => e.path(),
+            Self::Rewind(e) => e.path(),
+            Self::Conversation(e) => e.path(),
+            Self::Select(_) | Self::Recording { .. } => None,
             Self::Io { path, .. } => Some(path),
         }
     }
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Engine(e) => e.hint(),
+            Self::Rewind(e) => e.hint(),
+            Self::Conversation(e) => e.hint(),
+            Self::Select(e) => e.hint(),
             Self::Recording { .. } => Some("build respool again from its source".into()),
             Self::Io { .. } => {
                 Some("respool demo --dir DIR takes another folder for the scratch sandbox".into())

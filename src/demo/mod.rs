@@ -4,6 +4,8 @@ pub mod digest;
 mod error;
 pub mod recording;
 pub mod replay;
+pub mod run;
+pub mod stage;
 pub mod store;
 
 pub use error::{DemoError, Result};

@@ -9,6 +9,7 @@ pub mod plan;
 pub mod recover;
 pub mod run;
 pub mod survey;
+pub mod tools;
 pub mod track;
 pub mod undo;
 pub mod untrack;

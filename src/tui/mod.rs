@@ -9,6 +9,7 @@ pub mod effect;
 pub mod keymap;
 pub mod layout;
 pub mod message;
+pub mod real;
 pub mod state;
 mod terminal;
 pub mod theme;

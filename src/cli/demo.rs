@@ -1,0 +1,74 @@
+//! `respool demo`.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use super::app::{App, CANCEL};
+use super::args::VaultChoice;
+use super::open::{options, show};
+use super::output::{Done, Failure};
+use crate::demo::run::{headless, play_all};
+use crate::demo::stage::Stage;
+use crate::failure::Kind;
+use crate::text::shown_path;
+use crate::tui::real::RealBackend;
+
+/// Shows the main job in a scratch sandbox.
+pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&Path>, keep: bool) -> Done {
+    if vault == VaultChoice::Copy {
+        return Err(Failure::new(Kind::Refused, "the copy vault is not built yet").hint("use: --vault btrfs"));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::new(Kind::Refused, "the demo needs root: it mounts a file system").hint("run: sudo respool demo"));
+    }
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !without_terminal && !terminal {
+        return Err(Failure::new(Kind::Usage, "the demo needs a terminal").hint("without one: respool demo --headless --json"));
+    }
+    super::signals::cancel_on_signals();
+    let dir = dir.map(|d| app.cwd.join(d));
+    let stage = Stage::set(dir.as_deref(), keep)?;
+    let done = if without_terminal { report(app, &stage) } else { screens(app, &stage) };
+    // whatever happened, nothing is left behind
+    let cleared = stage.clear();
+    done?;
+    cleared?;
+    if keep {
+        app.out.say(format!(
+            "respool: kept: {} (respool --state-dir {} -c {} ...)",
+            shown_path(&stage.workspace),
+            crate::text::shell_word(stage.state_dir()),
+            crate::text::shell_word(&stage.store)
+        ));
+    }
+    Ok(())
+}
+
+fn report(app: &App, stage: &Stage) -> Done {
+    let bar = app.bar();
+    let report = headless(stage, &bar)?;
+    drop(bar);
+    let good = report.verified && report.undone && report.checkpoints == report.messages;
+    app.out.result(&report, || {
+        format!(
+            "{} messages, {} with a checkpoint\nwent back to just before {}: {}\ntook it back: {}\n",
+            report.messages,
+            report.checkpoints,
+            report.rewound_to,
+            if report.verified { "checked, every file as it was" } else { "NOT as it was" },
+            if report.undone { "checked, every file as it was" } else { "NOT as it was" }
+        )
+    })?;
+    if good { Ok(()) } else { Err(Failure::new(Kind::Failed, "the demo's check failed")) }
+}
+
+fn screens(app: &App, stage: &Stage) -> Done {
+    let bar = app.bar();
+    play_all(stage, &bar)?;
+    drop(bar);
+    if CANCEL.is_set() {
+        return Err(Failure::new(Kind::Cancelled, "cancelled"));
+    }
+    let options = options(app, Some(stage.store.clone()))?;
+    show(RealBackend::new(stage.desk()), options)
+}

@@ -1,0 +1,156 @@
+//! The scratch sandbox of the demo: a folder with a workspace, a conversation's store and a state folder of
+//! its own, on a pool of its own; all of it gone at the end.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use chrono::{Local, TimeDelta};
+
+use super::recording::{Recording, Turn};
+use super::store::Until;
+use super::{DemoError, Result, digest, replay};
+use crate::conversation::Library;
+use crate::engine::catalog;
+use crate::engine::pool::Pool;
+use crate::engine::vault::Vault;
+use crate::engine::{CheckpointKind, EngineError, How, NewCheckpoint, image};
+use crate::paths::Env;
+use crate::progress::Progress;
+use crate::rewind::adopt::shows;
+use crate::rewind::track::{track, track_plan};
+use crate::sandbox::bind;
+use crate::sandbox::registry::Registry;
+use crate::sandbox::site::Site;
+use crate::timeline::desk::Desk;
+
+/// The size of the scratch pool; the file is sparse and takes a few megabytes.
+const POOL_BYTES: u64 = 1 << 30;
+/// The turns are shown as this far apart.
+const TURN_MINUTES: i64 = 7;
+
+/// The scratch sandbox.
+pub struct Stage {
+    root: PathBuf,
+    keep: bool,
+    /// The recording.
+    pub recording: Recording,
+    /// The workspace.
+    pub workspace: PathBuf,
+    /// The conversation's store.
+    pub store: PathBuf,
+    registry: Registry,
+}
+
+impl Stage {
+    /// Makes the folder and the workspace's initial state. In `dir` (made if it is not there), or in the
+    /// temporary folder.
+    pub fn set(dir: Option<&Path>, keep: bool) -> Result<Self> {
+        let recording = Recording::load()?;
+        let root = match dir {
+            Some(dir) => {
+                let made = fs::DirBuilder::new().mode(0o700).create(dir);
+                made.map_err(DemoError::io("make the new folder", dir))?;
+                dir.canonicalize().map_err(DemoError::io("find", dir))?
+            }
+            None => tempfile::Builder::new()
+                .prefix("respool-demo-")
+                .tempdir()
+                .map_err(DemoError::io("make a folder in", &std::env::temp_dir()))?
+                .keep(),
+        };
+        let root = root.canonicalize().map_err(DemoError::io("find", &root))?;
+        let stage = Self {
+            workspace: root.join(&recording.project),
+            store: root.join("conversations").join(recording.conversation.replace('-', "")),
+            registry: Registry::new(&root.join("state"), true),
+            root,
+            keep,
+            recording,
+        };
+        fs::create_dir(&stage.workspace).map_err(DemoError::io("make", &stage.workspace))?;
+        stage.apply(&stage.recording.initial)?;
+        Ok(stage)
+    }
+
+    fn apply(&self, ops: &[super::recording::Op]) -> Result<()> {
+        let folder = bind::open_folder(&self.workspace).map_err(DemoError::io("open", &self.workspace))?;
+        replay::apply(ops, std::os::fd::AsFd::as_fd(&folder))
+    }
+
+    /// The digest of the workspace as it is.
+    pub fn digest(&self) -> Result<String> {
+        let folder = bind::open_folder(&self.workspace).map_err(DemoError::io("open", &self.workspace))?;
+        digest::digest(std::os::fd::AsFd::as_fd(&folder))
+    }
+
+    /// Puts the workspace under respool, on a new pool.
+    pub fn track(&self, progress: &dyn Progress) -> Result<()> {
+        self.registry.prepare()?;
+        let file = self.registry.default_image();
+        image::create(&file, POOL_BYTES, false)?;
+        let pool = self.registry.open_image(&file)?;
+        let plan = track_plan(&self.workspace, Some(&file), progress)?;
+        track(&pool, &plan, progress)?;
+        Ok(())
+    }
+
+    /// The sandbox.
+    pub fn site(&self) -> Result<Site> {
+        let none = || EngineError::NotManaged { path: self.workspace.clone() };
+        Ok(self.registry.find(&self.workspace)?.ok_or_else(none)?)
+    }
+
+    /// Plays one turn: the user's own changes, the checkpoint of the message, the message, what the agent
+    /// did, the checkpoint of the end.
+    pub fn play(&self, site: &Site, turn: &Turn) -> Result<()> {
+        let after = self.recording.turns.len() as i64 - i64::from(turn.number);
+        let now = Local::now() - TimeDelta::minutes(1 + after * TURN_MINUTES);
+        self.apply(&turn.before)?;
+        let mut new = NewCheckpoint::of(CheckpointKind::Message, How::Own);
+        new.conversation = Some(self.recording.conversation.clone());
+        new.message = Some(turn.id.clone());
+        Vault::checkpoint(&site.vault, &new)?;
+        self.recording.play_events(turn, Until::Message, &self.store, &self.workspace, now)?;
+        self.apply(&turn.ops)?;
+        self.recording.play_events(turn, Until::TurnEnd, &self.store, &self.workspace, now)?;
+        new.kind = CheckpointKind::TurnEnd;
+        Vault::checkpoint(&site.vault, &new)?;
+        Ok(())
+    }
+
+    /// A desk that knows this sandbox and this conversation only.
+    pub fn desk(&self) -> Desk {
+        let roots = crate::conversation::Roots { home: self.root.clone(), env: Env::new(), cwd: self.workspace.clone() };
+        Desk::new(Library::new(roots), self.registry.clone())
+    }
+
+    /// The state folder of the scratch sandbox.
+    pub fn state_dir(&self) -> &Path {
+        self.registry.state_dir()
+    }
+
+    /// Unmounts everything and removes the folder, unless it is to be kept.
+    pub fn clear(&self) -> Result<()> {
+        let image = self.registry.default_image();
+        if image.exists() {
+            let pool = Pool::open_image(&image, &self.registry.mnt_dir())?;
+            for record in catalog::list_sandboxes(&pool)?.into_iter().filter_map(|l| l.record.ok()) {
+                while shows(&record) {
+                    // a shell that stands in it does not hold the demo up
+                    bind::unmount(&record.path, true).map_err(EngineError::io("unmount", &record.path))?;
+                }
+                if let Ok(folder) = bind::open_folder(&record.path)
+                    && !self.keep
+                {
+                    bind::unseal(&folder).map_err(EngineError::io("unseal", &record.path))?;
+                }
+            }
+            pool.unmount()?;
+        }
+        if !self.keep {
+            fs::remove_dir_all(&self.root).map_err(DemoError::io("remove", &self.root))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! The real backend of the screens: the rooms below, joined.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use notify::{RecursiveMode, Watcher};
+
+use super::backend::{Backend, Failure, Result, RowCounts, StateRef, Taken, Version, WatchGuard};
+use crate::conversation::Summary;
+use crate::diff::{FileDiff, Limits, file_diff};
+use crate::engine::vault::Vault;
+use crate::engine::{Change, CheckpointKind, Content, FileType, How, NewCheckpoint, PartKind, Selection, State};
+use crate::failure::Kind;
+use crate::progress::{Progress, Silent};
+use crate::rewind::journal::Record;
+use crate::rewind::run::Order;
+use crate::rewind::survey::{Scope, survey};
+use crate::rewind::tools::Tools;
+use crate::rewind::{Operation, OperationKind, Outcome, Plan};
+use crate::sandbox::site::Site;
+use crate::timeline::desk::{Desk, Opened, spans};
+use crate::timeline::select::{self, Selected};
+use crate::timeline::{Row, Timeline};
+
+/// Joins the rooms below for the screens.
+pub struct RealBackend {
+    desk: Desk,
+    last: Mutex<HashMap<PathBuf, Arc<Opened>>>,
+}
+
+impl RealBackend {
+    /// At this desk.
+    pub fn new(desk: Desk) -> Self {
+        Self { desk, last: Mutex::new(HashMap::new()) }
+    }
+
+    fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Arc<Opened>> {
+        let found = self.desk.library.at(store)?;
+        let opened = Arc::new(self.desk.open(&found, progress)?);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.insert(store.to_owned(), Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// What was read last; the whole conversation is not read again for every question about a row.
+    fn known(&self, store: &Path) -> Result<Arc<Opened>> {
+        let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).get(store).cloned();
+        known.map_or_else(|| self.read(store, &Silent), Ok)
+    }
+
+    /// The sandbox, opened and checked anew: before anything is written.
+    fn fresh_site(&self, opened: &Opened) -> Result<Site> {
+        Ok(self.desk.site(&opened.conversation)?)
+    }
+}
+
+fn site(opened: &Opened) -> Result<&Site> {
+    opened.site.as_ref().ok_or_else(|| {
+        let hint = Some("track the workspace first: sudo respool track DIR".to_owned());
+        Failure::new(Kind::Refused, "the workspace is not tracked: there are no checkpoints", hint)
+    })
+}
+
+fn row<'a>(opened: &'a Opened, id: &str) -> Result<&'a Row> {
+    let missing = || Failure::new(Kind::NotFound, "the message is gone", None);
+    opened.timeline.rows.iter().find(|r| r.id == id).ok_or_else(missing)
+}
+
+fn selected(opened: &Opened, state: &StateRef) -> Result<Selected> {
+    let words = match state {
+        StateRef::Now => "now".to_owned(),
+        StateRef::Start => "start".to_owned(),
+        StateRef::Before(id) => format!("id:{id}"),
+        StateRef::End(id) => format!("id:{id}.end"),
+        StateRef::Checkpoint(id) => id.to_string(),
+    };
+    // checkpoints may have been taken since the conversation was read
+    let checkpoints = Vault::checkpoints(&site(opened)?.vault)?;
+    Ok(select::state(Some(&opened.timeline), &checkpoints, &words)?)
+}
+
+fn content(site: &Site, state: &State, path: &Path, is: Option<FileType>, limit: u64) -> Result<Option<Content>> {
+    match is {
+        None => Ok(None),
+        Some(FileType::Dir) => Ok(Some(Content::Other(FileType::Dir))),
+        Some(_) => Ok(Some(Vault::read(&site.vault, state, path, limit)?)),
+    }
+}
+
+fn order(plan: &Plan) -> Order {
+    Order {
+        kind: OperationKind::Rewind,
+        target: plan.target.clone(),
+        words: format!("to {}", plan.target_words),
+        selection: Selection::All,
+        of: None,
+    }
+}
+
+impl Backend for RealBackend {
+    fn conversations(&self) -> Result<Vec<Summary>> {
+        Ok(self.desk.library.list(None).conversations)
+    }
+
+    fn tail(&self, store: &Path, rows: usize) -> Result<Timeline> {
+        let found = self.desk.library.at(store)?;
+        Ok(self.desk.tail(&found, rows)?.timeline)
+    }
+
+    fn timeline(&self, store: &Path, progress: &dyn Progress) -> Result<Timeline> {
+        Ok(self.read(store, progress)?.timeline.clone())
+    }
+
+    fn counts(&self, store: &Path, id: &str, progress: &dyn Progress) -> Result<RowCounts> {
+        let opened = self.known(store)?;
+        let site = site(&opened)?;
+        let at = opened.timeline.rows.iter().position(|r| r.id == id);
+        let Some(span) = at.and_then(|i| spans(&opened.timeline.rows).into_iter().nth(i)) else {
+            return Ok(RowCounts::default());
+        };
+        let count = |pair: Option<_>| -> Result<_> {
+            Ok(pair.map(|(a, b)| self.desk.counted(site, &a, &b, progress)).transpose()?)
+        };
+        Ok(RowCounts { changes: count(span.turn)?, between: count(span.between)? })
+    }
+
+    fn changes(&self, store: &Path, a: &StateRef, b: &StateRef, progress: &dyn Progress) -> Result<Vec<Change>> {
+        let opened = self.known(store)?;
+        let (a, b) = (selected(&opened, a)?, selected(&opened, b)?);
+        Ok(Vault::changes(&site(&opened)?.vault, &a.state, &b.state, false, progress)?)
+    }
+
+    fn file_diff(&self, store: &Path, a: &StateRef, b: &StateRef, change: &Change) -> Result<FileDiff> {
+        let opened = self.known(store)?;
+        let (a, b) = (selected(&opened, a)?, selected(&opened, b)?);
+        let (site, limits) = (site(&opened)?, Limits::default());
+        let x = content(site, &a.state, change.old_path(), change.type_a, limits.bytes + 1)?;
+        let y = content(site, &b.state, &change.path, change.type_b, limits.bytes + 1)?;
+        Ok(file_diff(x.as_ref(), y.as_ref(), limits))
+    }
+
+    fn file_versions(&self, store: &Path, _part: PartKind, path: &Path, progress: &dyn Progress) -> Result<Vec<Version>> {
+        let opened = self.known(store)?;
+        let site = site(&opened)?;
+        let mut out = Vec::new();
+        for (row, span) in opened.timeline.rows.iter().zip(spans(&opened.timeline.rows)) {
+            let words = select::row_words(row);
+            for (pair, words) in [(span.turn, words.clone()), (span.between, format!("after {words}"))] {
+                let Some((a, b)) = pair else { continue };
+                let (sa, sb) = (State::Checkpoint(a.clone()), State::Checkpoint(b.clone()));
+                let list = Vault::changes(&site.vault, &sa, &sb, false, progress)?;
+                if let Some(change) = list.into_iter().find(|c| c.path == path || c.old_path() == path) {
+                    out.push(Version { words, a: StateRef::Checkpoint(a), b: StateRef::Checkpoint(b), change });
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn plan(&self, store: &Path, target: &StateRef, progress: &dyn Progress) -> Result<Plan> {
+        let opened = self.read(store, progress)?;
+        let target = selected(&opened, target)?;
+        let State::Checkpoint(id) = target.state.clone() else {
+            return Err(Failure::new(Kind::Usage, "now is where you are", None));
+        };
+        let site = self.fresh_site(&opened)?;
+        Ok(survey(Some(&opened.timeline), &site, &target, &id, &Scope::default(), progress)?.plan)
+    }
+
+    fn rewind(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome> {
+        let opened = self.known(store)?;
+        let site = self.fresh_site(&opened)?;
+        let tools = Tools::of(&site)?;
+        tools.recover(progress)?;
+        Ok(tools.run(&order(plan), progress)?)
+    }
+
+    fn undo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
+        self.reverse(store, OperationKind::Undo, operation, progress)
+    }
+
+    fn redo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
+        self.reverse(store, OperationKind::Redo, operation, progress)
+    }
+
+    fn checkpoint(&self, store: &Path) -> Result<Taken> {
+        let opened = self.known(store)?;
+        let site = self.fresh_site(&opened)?;
+        let tools = Tools::of(&site)?;
+        tools.recover(&Silent)?;
+        let mut new = NewCheckpoint::of(CheckpointKind::Manual, How::Command);
+        new.conversation = Some(opened.conversation.summary.id.clone());
+        let lock = tools.ground().lock()?;
+        let started = Instant::now();
+        let taken = Vault::checkpoint(&site.vault, &new)?;
+        drop(lock);
+        Ok(Taken { id: taken.meta.id, ms: started.elapsed().as_millis() as u64 })
+    }
+
+    fn operations(&self, store: &Path) -> Result<Vec<Operation>> {
+        let opened = self.known(store)?;
+        let Some(site) = &opened.site else { return Ok(Vec::new()) };
+        let records = Tools::of(site)?.log.records()?;
+        Ok(records.iter().rev().map(Record::operation).collect())
+    }
+
+    fn watch(&self, store: &Path, changed: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
+        let found = self.desk.library.at(store)?;
+        let mut paths = found.0.watched(&found.1);
+        if let Ok(opened) = self.known(store)
+            && let Some(site) = &opened.site
+        {
+            // a hook's checkpoint and another window's rewind show up too
+            paths.extend([site.dir().join("snaps"), site.dir().join("ops")]);
+        }
+        let failed = |e: notify::Error| Failure::new(Kind::Failed, format!("the store cannot be followed: {e}"), None);
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // reading the store is no change of it
+            if event.is_ok_and(|e| !e.kind.is_access()) {
+                changed();
+            }
+        })
+        .map_err(failed)?;
+        for path in paths.iter().filter(|p| p.exists()) {
+            watcher.watch(path, RecursiveMode::NonRecursive).map_err(failed)?;
+        }
+        Ok(Box::new(watcher))
+    }
+}
+
+impl RealBackend {
+    fn reverse(&self, store: &Path, kind: OperationKind, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
+        let opened = self.known(store)?;
+        let site = self.fresh_site(&opened)?;
+        let tools = Tools::of(&site)?;
+        tools.recover(progress)?;
+        let order = tools.reversal(kind, Some(operation))?;
+        Ok(tools.run(&order, progress)?)
+    }
+}

@@ -1,0 +1,115 @@
+//! What an agent's hook passes and what it wants back. Facts measured with OpenHands SDK 1.58 and 1.21: the
+//! prompt hook runs before the message is stored, gets its text (parts joined with nothing between them) and
+//! the conversation's id; what it prints is stored in the event log beside the message's id. The stop hook
+//! gets no text.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::engine::{Checkpoint, CheckpointKind, How, NewCheckpoint};
+use crate::timeline::join::{HOOK_FAILED, text_hash};
+
+/// What the hook was called for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A message, about to be stored.
+    Prompt {
+        /// Its text.
+        text: String,
+    },
+    /// The agent stopped.
+    Stop,
+    /// Anything else: no checkpoint.
+    Other,
+}
+
+/// A call of the hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// What for.
+    pub event: Event,
+    /// The conversation's id.
+    pub session: String,
+    /// The workspace.
+    pub workspace: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct OpenHands {
+    event_type: String,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    session_id: Option<String>,
+    #[serde(default)]
+    working_dir: Option<PathBuf>,
+}
+
+impl Call {
+    /// Reads what OpenHands passes on standard input.
+    pub fn openhands(input: &[u8]) -> Result<Self, String> {
+        let raw: OpenHands = serde_json::from_slice(input).map_err(|e| format!("the hook's input is no JSON: {e}"))?;
+        let event = match raw.event_type.as_str() {
+            "UserPromptSubmit" => Event::Prompt { text: raw.message.unwrap_or_default() },
+            "Stop" => Event::Stop,
+            _ => Event::Other,
+        };
+        let session = raw.session_id.filter(|s| !s.is_empty()).ok_or("the hook's input names no session")?;
+        let workspace = raw.working_dir.filter(|w| w.is_absolute()).ok_or("the hook's input names no working folder")?;
+        Ok(Self { event, session, workspace })
+    }
+
+    /// The checkpoint to take; `None` for events that need none.
+    pub fn checkpoint(&self) -> Option<NewCheckpoint> {
+        let mut new = match &self.event {
+            Event::Prompt { text } => {
+                let mut new = NewCheckpoint::of(CheckpointKind::Message, How::Hook);
+                new.text_hash = Some(text_hash(text));
+                new
+            }
+            Event::Stop => NewCheckpoint::of(CheckpointKind::TurnEnd, How::Hook),
+            Event::Other => return None,
+        };
+        new.conversation = Some(self.session.clone());
+        Some(new)
+    }
+}
+
+/// What the hook prints: the agent goes on in any case, and its log says which checkpoint was taken and how
+/// to go back to it, or why there is none.
+pub fn answer(taken: &Result<(Checkpoint, String), String>) -> String {
+    let reason = match taken {
+        Ok((c, sandbox)) => {
+            format!("respool: checkpoint {id}; go back with: respool rewind {id} -s {sandbox}", id = c.meta.id)
+        }
+        Err(why) => format!("{HOOK_FAILED}{why}"),
+    };
+    json!({"decision": "allow", "reason": reason}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_and_a_stop() {
+        let input = br#"{"event_type":"UserPromptSubmit","tool_name":null,"message":"do it","session_id":"a-b","working_dir":"/w","metadata":{}}"#;
+        let call = Call::openhands(input).expect("valid");
+        let new = call.checkpoint().expect("one");
+        assert_eq!((new.kind, new.conversation.as_deref()), (CheckpointKind::Message, Some("a-b")));
+        assert_eq!(new.text_hash, Some(text_hash("do\n it")));
+        let input = br#"{"event_type":"Stop","message":null,"session_id":"a-b","working_dir":"/w"}"#;
+        assert_eq!(Call::openhands(input).expect("valid").checkpoint().map(|c| c.kind), Some(CheckpointKind::TurnEnd));
+    }
+
+    #[test]
+    fn bad_input_is_an_answer_too() {
+        for bad in [&b"{"[..], b"[]", br#"{"event_type":"Stop","session_id":"","working_dir":"/w"}"#, br#"{"event_type":"Stop","session_id":"x","working_dir":"w"}"#] {
+            let why = Call::openhands(bad).expect_err("bad");
+            let said = answer(&Err(why));
+            assert!(said.starts_with(r#"{"decision":"allow","reason":"respool: no checkpoint: the hook's input"#), "{said}");
+        }
+    }
+}
