@@ -114,6 +114,13 @@ fn main() {
     let base = report("bare ioctl", ioctl, None);
     report("checkpoint", vault, Some(base));
     report("btrfs subvolume snapshot -r", tool, Some(base));
+    for _ in 0..200 {
+        checkpoint(&v);
+    }
+    let lists = (0..rounds)
+        .map(|_| timed(|| assert!(v.checkpoints().expect("list").len() > 200)))
+        .collect();
+    report("listing over 200 checkpoints", lists, None);
     let copies = (0..2)
         .map(|i| {
             let to = bare.join(format!("copy{i}"));
