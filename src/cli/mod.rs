@@ -143,7 +143,7 @@ fn with_app(app: App, command: Command) -> Done {
         Command::Label { checkpoint, text } => checkpoint::label(&app, &checkpoint, &text),
         Command::Pin { checkpoint } => checkpoint::pin(&app, &checkpoint, true),
         Command::Unpin { checkpoint } => checkpoint::pin(&app, &checkpoint, false),
-        Command::Prune { keep, keep_within, max_bytes } => prune::run(&app, keep, keep_within.as_deref(), max_bytes),
+        Command::Prune { keep, keep_within, max_bytes } => prune::run(&app, keep, keep_within.as_deref(), max_bytes.as_deref()),
         Command::Space => sandboxes::space(&app),
         Command::Pool(command) => pool::run(&app, command),
         Command::Watch { conversations } => watch::run(&app, &conversations),

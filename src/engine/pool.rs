@@ -123,11 +123,21 @@ impl Pool {
             .iter()
             .filter(|m| m.fs_type == "btrfs" && path.starts_with(&m.point))
             .max_by_key(|m| m.point.as_os_str().len())
-            .map(|m| m.source.clone())
             .ok_or_else(|| EngineError::Damaged {
                 what: "the mount of this folder is not listed".into(),
                 path: path.clone(),
             })?;
+        if device.read_only() {
+            return Err(EngineError::Refused {
+                why: format!(
+                    "the file system of {} is mounted read-only",
+                    text::shown_path(&path)
+                ),
+                path: Some(path),
+                hint: Some("mount it writable: mount -o remount,rw".into()),
+            });
+        }
+        let device = device.source.clone();
         prepare_folder(mnt_dir)?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));
         prepare_folder(&mount)?;

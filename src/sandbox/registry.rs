@@ -40,6 +40,7 @@ struct PoolList {
 pub struct Registry {
     own: PathBuf,
     others: Vec<PathBuf>,
+    named: bool,
 }
 
 impl Registry {
@@ -47,7 +48,7 @@ impl Registry {
     pub fn new(state_dir: &Path, named: bool) -> Self {
         let system = PathBuf::from(SYSTEM_STATE);
         let others = if named || state_dir == system { Vec::new() } else { vec![system] };
-        Self { own: state_dir.to_owned(), others }
+        Self { own: state_dir.to_owned(), others, named }
     }
 
     /// The state folder that is written to.
@@ -177,7 +178,11 @@ impl Registry {
         let Ok(folder) = bind::open_folder(path) else { return Ok(None) };
         let (Ok(info), Ok(fsid)) = (ioctl::subvol_info(&folder), ioctl::fs_id(&folder)) else { return Ok(None) };
         let uuid = subvolume::hex(&info.uuid);
-        for dir in self.dirs() {
+        let mut dirs: Vec<PathBuf> = self.dirs().cloned().collect();
+        if !self.named {
+            dirs.extend(mounted_by(&subvolume::hex(&fsid)));
+        }
+        for dir in &dirs {
             if !dir.join("mnt").join(subvolume::hex(&fsid)).exists() {
                 continue;
             }
@@ -250,6 +255,18 @@ impl Registry {
         }
         Ok((pools, all, trouble))
     }
+}
+
+/// The state folders that have a file system mounted, told by the mount itself: a pool that another state
+/// folder brought up is found too.
+fn mounted_by(fsid: &str) -> Vec<PathBuf> {
+    let all = crate::engine::mounts::list().unwrap_or_default();
+    let state = |m: &crate::engine::mounts::Mount| {
+        let mnt = m.point.parent()?;
+        let fits = m.point.file_name()? == fsid && mnt.file_name()? == "mnt" && m.root == Path::new("/");
+        fits.then(|| mnt.parent().map(Path::to_owned))?
+    };
+    all.iter().filter_map(state).collect()
 }
 
 fn matches(listed: &Listed, uuid: &str) -> bool {

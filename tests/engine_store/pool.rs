@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use respool::engine::attach::attached;
 use respool::engine::catalog::{Place, SandboxDir, create_sandbox, list_sandboxes};
 use respool::engine::pool::{Pool, PoolKind, check_image, peek};
 use respool::engine::{CheckpointKind, EngineError, Health, How, NewCheckpoint, image, subvolume};
@@ -98,6 +99,17 @@ fn the_mount_is_roots_alone_and_has_the_options() {
     for option in ["compress=zstd:1", "discard=async", "commit=5"] {
         assert!(m.super_options.contains(option), "{m:?}");
     }
+    let device = attached(&b.image()).expect("look").expect("attached").device;
+    let sys = Path::new("/sys/block").join(device.file_name().expect("a name"));
+    let flag = |name: &str| {
+        std::fs::read_to_string(sys.join(name))
+            .expect("sysfs")
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(flag("loop/autoclear"), "1");
+    assert_eq!(flag("loop/partscan"), "0");
+    assert_eq!(flag("queue/logical_block_size"), "4096");
     assert_eq!(
         std::fs::read_to_string(b.pool().base_path().join("format")).expect("marker"),
         "respool-pool 1\n"
@@ -431,10 +443,7 @@ fn an_existing_btrfs_is_used_through_its_top_level() {
     let b = BtrfsBox::new();
     // the "existing" file system: only a subvolume of it is mounted, at a name that needs escapes
     respool::engine::ioctl::subvol_create(b.pool().root(), b"vol").expect("subvolume");
-    let source = respool::engine::attach::attached(&b.image())
-        .expect("look")
-        .expect("attached")
-        .device;
+    let source = attached(&b.image()).expect("look").expect("attached").device;
     let place = b.dir().join("the disk\n\\x");
     std::fs::create_dir(&place).expect("folder");
     rustix::mount::mount(

@@ -332,14 +332,14 @@ impl Vault for MemoryVault {
 
     fn restore(
         &self,
-        safety: &CheckpointId,
+        from: &State,
         target: &CheckpointId,
         selection: &Selection,
         progress: &dyn Progress,
     ) -> Result<Restored> {
         let mut inner = self.inner();
         inner.may_fail(Op::Restore, "restore")?;
-        let safety = inner.state(&State::Checkpoint(safety.clone()))?;
+        let safety = inner.state(from)?;
         let target = inner.state(&State::Checkpoint(target.clone()))?;
         if safety != inner.now {
             return Err(EngineError::Damaged {
