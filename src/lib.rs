@@ -34,3 +34,4 @@ pub mod rewind;
 pub mod sandbox;
 pub mod text;
 pub mod timeline;
+pub mod watch;

@@ -1,0 +1,3 @@
+//! A checkpoint at each message and turn end: the agents' hooks, the watcher.
+
+pub mod hooks;
