@@ -1,0 +1,448 @@
+//! Our entries in the text of a `hooks.json`: put in, taken out, looked for, all else byte for byte as it
+//! was. The format is that of OpenHands' `HookConfig` (SDK 1.21 to 1.58): strict JSON, event names in
+//! PascalCase or snake_case, with or without a `"hooks"` object around them.
+
+use std::ops::Range;
+use std::path::Path;
+
+use jsonc_parser::ast::{Array, Object, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use super::State;
+
+/// The events that we are called at: as OpenHands names them, in snake case, and whether a matcher is needed.
+const EVENTS: [(&str, &str, bool); 2] = [
+    ("UserPromptSubmit", "user_prompt_submit", true),
+    ("Stop", "stop", false),
+];
+/// Seconds after which OpenHands goes on without the hook.
+const TIMEOUT: u32 = 60;
+
+/// What taking our entries out leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// There were none.
+    Nothing,
+    /// The text without them.
+    Text(String),
+    /// Nothing but what we made: the file can go.
+    File,
+}
+
+/// The shell command that the agent runs. The error is one harmless line.
+pub fn command(binary: &Path) -> Result<String, String> {
+    let path = binary
+        .to_str()
+        .ok_or("the path of respool is not UTF-8, a hook cannot name it")?;
+    let quoted = shlex::try_quote(path).map_err(|_| "the path of respool holds a NUL")?;
+    Ok(format!("{quoted} hook openhands"))
+}
+
+/// The path of the binary that a command of ours names (`PATH hook openhands`); nothing for any other command.
+pub fn binary_of(command: &str) -> Option<String> {
+    match shlex::split(command)?.as_slice() {
+        [path, hook, agent] if hook == "hook" && agent == "openhands" => Some(path.clone()),
+        _ => None,
+    }
+}
+
+/// The text of a file that holds our entries alone. Their order is the reverse of that in which they are put
+/// into a file that there is, so that only a file that we made equals it.
+pub fn fresh(command: &str) -> String {
+    let mut lines = EVENTS.map(|(name, _, matcher)| format!("    \"{name}\": [{}]", entry(command, matcher)));
+    lines.reverse();
+    format!("{{\n  \"hooks\": {{\n{}\n  }}\n}}\n", lines.join(",\n"))
+}
+
+fn entry(command: &str, matcher: bool) -> String {
+    let matcher = if matcher { "\"matcher\": \"*\", " } else { "" };
+    let command = serde_json::Value::from(command);
+    format!(
+        "{{{matcher}\"hooks\": [{{\"type\": \"command\", \"command\": {command}, \"timeout\": {TIMEOUT}}}]}}"
+    )
+}
+
+/// `text` with our entries in it; equal to `text` if they are there already. The error says why it cannot be
+/// edited.
+pub fn with_ours(text: &str, command: &str) -> Result<String, String> {
+    let mut text = text.to_owned();
+    for (name, snake, matcher) in EVENTS.into_iter().rev() {
+        text = with_event(&text, name, snake, matcher, command)?;
+    }
+    // what was made must be read again as what was meant
+    match state(&text, command)? {
+        State::Installed => Ok(text),
+        _ => Err("our entries do not fit into it".into()),
+    }
+}
+
+fn with_event(text: &str, name: &str, snake: &str, matcher: bool, command: &str) -> Result<String, String> {
+    parsed(text, |root| {
+        let events = events_of(root)?;
+        let new = entry(command, matcher);
+        let Some(array) = event(events, name, snake)? else {
+            let indent = first_indent(text, events.range, events.properties.first().map(Ranged::range));
+            let property = format!("\"{name}\": [{new}]");
+            return Ok(put_first(
+                text,
+                events.range.start,
+                &indent,
+                &property,
+                events.properties.is_empty(),
+            ));
+        };
+        let ours = ours_in(array);
+        if ours.is_empty() {
+            let indent = first_indent(text, array.range, array.elements.first().map(Ranged::range));
+            return Ok(put_first(
+                text,
+                array.range.start,
+                &indent,
+                &new,
+                array.elements.is_empty(),
+            ));
+        }
+        let mut out = text.to_owned();
+        for found in ours.iter().rev().filter(|o| o.command != command) {
+            out.replace_range(
+                found.literal.clone(),
+                &serde_json::Value::from(command).to_string(),
+            );
+        }
+        Ok(out)
+    })?
+}
+
+/// `text` without our entries, whatever binary they name.
+pub fn without_ours(text: &str) -> Result<Removal, String> {
+    let mut left = text.to_owned();
+    loop {
+        let found = parsed(&left, |root| -> Result<_, String> {
+            let events = events_of(root)?;
+            for (name, snake, _) in EVENTS {
+                let Some(array) = event(events, name, snake)? else {
+                    continue;
+                };
+                if let Some(ours) = ours_in(array).first() {
+                    return Ok(Some((ours.command.clone(), cut(&left, events, array, ours))));
+                }
+            }
+            Ok(None)
+        })??;
+        match found {
+            Some((command, _)) if left == fresh(&command) => return Ok(Removal::File),
+            Some((_, range)) => left.replace_range(range, ""),
+            None if left == text => return Ok(Removal::Nothing),
+            None => return Ok(Removal::Text(left)),
+        }
+    }
+}
+
+/// What our entries in `text` are, for the binary that `command` names.
+pub fn state(text: &str, command: &str) -> Result<State, String> {
+    parsed(text, |root| {
+        let events = events_of(root)?;
+        let mut missing = Vec::new();
+        let mut other = None;
+        for (name, snake, _) in EVENTS {
+            let ours = event(events, name, snake)?.map(ours_in).unwrap_or_default();
+            if !ours.iter().any(|o| o.command == command) {
+                missing.push(name);
+                other = other.or_else(|| ours.first().and_then(|o| binary_of(&o.command)));
+            }
+        }
+        Ok(match (missing.len(), other) {
+            (0, _) => State::Installed,
+            (_, Some(binary)) => State::OtherBinary(binary),
+            (n, None) if n == EVENTS.len() => State::Absent,
+            (_, None) => State::Incomplete(missing),
+        })
+    })?
+}
+
+/// Parses strict JSON; deeper nesting than OpenHands writes is refused before anything recurses into it.
+fn parsed<R>(text: &str, f: impl FnOnce(&Value<'_>) -> R) -> Result<R, String> {
+    serde_json::from_str::<serde_json::Value>(text)
+        .map_err(|e| format!("no valid JSON (line {}, column {})", e.line(), e.column()))?;
+    let strict = ParseOptions {
+        allow_comments: false,
+        allow_loose_object_property_names: false,
+        allow_trailing_commas: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    let ast =
+        parse_to_ast(text, &CollectOptions::default(), &strict).map_err(|_| "no valid JSON".to_owned())?;
+    ast.value.as_ref().map(f).ok_or_else(|| "it is empty".into())
+}
+
+/// The object that holds the events: the one under `"hooks"`, else the outermost.
+fn events_of<'a, 'b>(root: &'b Value<'a>) -> Result<&'b Object<'a>, String> {
+    let root = root.as_object().ok_or("it is no JSON object")?;
+    // of several with one name the last counts, as in Python
+    match root
+        .properties
+        .iter()
+        .rfind(|p| p.name.as_str() == "hooks")
+        .map(|p| &p.value)
+    {
+        None => Ok(root),
+        Some(Value::Object(hooks)) => Ok(hooks),
+        Some(_) => Err("its \"hooks\" is no object".into()),
+    }
+}
+
+fn event<'a, 'b>(events: &'b Object<'a>, name: &str, snake: &str) -> Result<Option<&'b Array<'a>>, String> {
+    let found = events
+        .properties
+        .iter()
+        .rfind(|p| [name, snake].contains(&p.name.as_str()));
+    match found.map(|p| &p.value) {
+        None => Ok(None),
+        Some(Value::Array(array)) => Ok(Some(array)),
+        Some(_) => Err(format!("its \"{name}\" is no list")),
+    }
+}
+
+/// A command of ours: which element and which hook of it, and where its string stands.
+struct Ours {
+    element: usize,
+    hook: usize,
+    alone: bool,
+    literal: Range<usize>,
+    command: String,
+}
+
+fn ours_in(array: &Array<'_>) -> Vec<Ours> {
+    let mut ours = Vec::new();
+    for (element, value) in array.elements.iter().enumerate() {
+        let Some(hooks) = value.as_object().and_then(|o| o.get_array("hooks")) else {
+            continue;
+        };
+        for (hook, value) in hooks.elements.iter().enumerate() {
+            let literal = value.as_object().and_then(|o| o.get_string("command"));
+            if let Some(literal) = literal.filter(|l| binary_of(&l.value).is_some()) {
+                ours.push(Ours {
+                    element,
+                    hook,
+                    alone: hooks.elements.len() == 1,
+                    literal: literal.range.start..literal.range.end,
+                    command: literal.value.clone().into_owned(),
+                });
+            }
+        }
+    }
+    ours
+}
+
+/// What must go so that `ours` is gone: the hook, its element if it holds no other, and the event if we made
+/// it (its list then begins with the element, without a blank between).
+fn cut(text: &str, events: &Object<'_>, array: &Array<'_>, ours: &Ours) -> Range<usize> {
+    let ranges = |values: &[Value<'_>]| values.iter().map(span).collect::<Vec<_>>();
+    if !ours.alone {
+        let hooks = array.elements[ours.element]
+            .as_object()
+            .and_then(|o| o.get_array("hooks"));
+        if let Some(hooks) = hooks {
+            return cut_one(text, hooks.range.start + 1, &ranges(&hooks.elements), ours.hook);
+        }
+    }
+    let made = array.elements.len() == 1 && span(&array.elements[0]).start == array.range.start + 1;
+    let property = events
+        .properties
+        .iter()
+        .position(|p| span(&p.value) == (array.range.start..array.range.end));
+    match property.filter(|_| made) {
+        Some(i) => {
+            let properties: Vec<_> = events.properties.iter().map(span).collect();
+            cut_one(text, events.range.start + 1, &properties, i)
+        }
+        None => cut_one(
+            text,
+            array.range.start + 1,
+            &ranges(&array.elements),
+            ours.element,
+        ),
+    }
+}
+
+fn span(node: &impl Ranged) -> Range<usize> {
+    let range = node.range();
+    range.start..range.end
+}
+
+/// The range of the `i`-th of `items` with one comma, so that it is the inverse of [`put_first`]. `open` is
+/// right after the bracket.
+fn cut_one(text: &str, open: usize, items: &[Range<usize>], i: usize) -> Range<usize> {
+    let item = &items[i];
+    if i > 0 {
+        return items[i - 1].end..item.end;
+    }
+    let comma = text[item.end..].find(',').filter(|_| items.len() > 1);
+    open..comma.map_or(item.end, |at| item.end + at + 1)
+}
+
+/// Puts `new` right after the bracket at `at`, on a line of its own.
+fn put_first(text: &str, at: usize, indent: &str, new: &str, empty: bool) -> String {
+    let comma = if empty { "" } else { "," };
+    format!("{}{indent}{new}{comma}{}", &text[..=at], &text[at + 1..])
+}
+
+/// The line end and blanks that stand before the first item, or that suit a container that has none.
+fn first_indent(
+    text: &str,
+    container: jsonc_parser::common::Range,
+    first: Option<jsonc_parser::common::Range>,
+) -> String {
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let blanks = |at: usize| {
+        let line = text[..at].rfind('\n').map_or(0, |i| i + 1);
+        let text = &text[line..at];
+        text[..text.len() - text.trim_start_matches([' ', '\t']).len()].to_owned()
+    };
+    match first {
+        Some(first) if text[container.start..first.start].contains('\n') => {
+            end.to_owned() + &blanks(first.start)
+        }
+        _ => end.to_owned() + &blanks(container.start) + "  ",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "/usr/bin/respool hook openhands";
+
+    fn round(text: &str) -> String {
+        let with = with_ours(text, OURS).expect("installs");
+        assert_eq!(state(&with, OURS), Ok(State::Installed), "{with}");
+        assert_eq!(
+            with_ours(&with, OURS).as_deref(),
+            Ok(with.as_str()),
+            "twice is once"
+        );
+        assert_eq!(without_ours(&with), Ok(Removal::Text(text.to_owned())), "{with}");
+        assert_eq!(without_ours(text), Ok(Removal::Nothing));
+        let moved = with_ours(&with, "'/opt/a b/respool' hook openhands").expect("another binary");
+        assert_eq!(
+            state(&moved, OURS),
+            Ok(State::OtherBinary("/opt/a b/respool".into()))
+        );
+        assert_eq!(
+            without_ours(&moved),
+            Ok(Removal::Text(text.to_owned())),
+            "{moved}"
+        );
+        with
+    }
+
+    #[test]
+    fn all_else_stays_byte_for_byte() {
+        let user = r#"{"hooks": [{"command": "x"}]}"#;
+        for text in [
+            "{}",
+            "{ }\n",
+            "{\n}\n",
+            "{\n  \"hooks\": {\n  }\n}\n",
+            r#"{"hooks":{}}"#,
+            "{\"hooks\": {\n  }\n}",
+            r#"{"Stop":[]}"#,
+            r#"{"stop":[ ],"user_prompt_submit":[]}"#,
+            "{\r\n\t\"hooks\": {\r\n\t\t\"Stop\": [\r\n\t\t\t{\"hooks\": []}\r\n\t\t]\r\n\t}\r\n}\r\n",
+            &format!("{{\"Stop\":[{user}], \"UserPromptSubmit\" : [ {user} , {user} ]}}"),
+            &format!("{{\"hooks\":{{\"PreToolUse\":[{user}]}}, \"x\": [1.50, \"\\u00e9,\"]}}"),
+            r#"{"é": "ü", "Stop": [{"hooks": []}]}"#,
+            r#"{"hooks": 1, "hooks": {"Stop": 1, "Stop": []}}"#,
+            include_str!("../../../tests/fixtures/openhands/v1_cli_1.16/.openhands/hooks.json"),
+        ] {
+            round(text);
+        }
+    }
+
+    #[test]
+    fn what_we_add_looks_so() {
+        let with = round("{\n  \"hooks\": {\n    \"Stop\": [\n      {\"hooks\": []}\n    ]\n  }\n}\n");
+        insta::assert_snapshot!(with, @r#"
+        {
+          "hooks": {
+            "UserPromptSubmit": [{"matcher": "*", "hooks": [{"type": "command", "command": "/usr/bin/respool hook openhands", "timeout": 60}]}],
+            "Stop": [
+              {"hooks": [{"type": "command", "command": "/usr/bin/respool hook openhands", "timeout": 60}]},
+              {"hooks": []}
+            ]
+          }
+        }
+        "#);
+    }
+
+    #[test]
+    fn a_file_of_ours_alone_goes() {
+        assert_eq!(without_ours(&fresh(OURS)), Ok(Removal::File));
+        assert_eq!(state(&fresh(OURS), OURS), Ok(State::Installed));
+    }
+
+    #[test]
+    fn ours_is_found_wherever_the_user_moved_it() {
+        let moved = format!(
+            r#"{{"Stop":[{{"hooks":[{{"command":"a"}}, {{"command":"{OURS}"}} ,{{"command":"b"}}]}}],
+                "UserPromptSubmit":[{{"hooks":[]}},{{"hooks":[{{"command":"{OURS}"}}]}}]}}"#
+        );
+        assert_eq!(state(&moved, OURS), Ok(State::Installed));
+        let want = r#"{"Stop":[{"hooks":[{"command":"a"} ,{"command":"b"}]}],
+                "UserPromptSubmit":[{"hooks":[]}]}"#;
+        assert_eq!(without_ours(&moved), Ok(Removal::Text(want.into())));
+    }
+
+    #[test]
+    fn states() {
+        let half = format!(r#"{{"Stop":[{{"hooks":[{{"command":"{OURS}"}}]}}]}}"#);
+        assert_eq!(
+            state(&half, OURS),
+            Ok(State::Incomplete(vec!["UserPromptSubmit"]))
+        );
+        for other in ["echo respool hook openhands", "respool hook claude", "'"] {
+            let text = serde_json::json!({"Stop": [{"hooks": [{"command": other}]}]}).to_string();
+            assert_eq!(state(&text, OURS), Ok(State::Absent), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        let deep = "[".repeat(100_000);
+        for text in [
+            "",
+            "{",
+            "[]",
+            "7",
+            "{} x",
+            "{\"a\":1,}",
+            "// c\n{}",
+            r#"{"hooks":[]}"#,
+            r#"{"Stop":{}}"#,
+            "\u{feff}{}",
+            &deep,
+        ] {
+            assert!(with_ours(text, OURS).is_err(), "{text}");
+            assert!(
+                without_ours(text).is_err() && state(text, OURS).is_err(),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn commands_are_quoted() {
+        let path = Path::new("/home/it's $me/respool");
+        let command = command(path).expect("quotes");
+        assert_eq!(binary_of(&command).as_deref(), path.to_str());
+        let text = with_ours("{}", &command).expect("installs");
+        assert_eq!(state(&text, &command), Ok(State::Installed));
+    }
+}
