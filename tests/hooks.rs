@@ -15,7 +15,7 @@ fn put(dir: &Path, text: &str) {
 }
 
 fn states(workspace: &Path, home: &Path, binary: &str) -> Vec<(Place, State)> {
-    let all = status(Some(workspace), home, Path::new(binary)).expect("status");
+    let all = status(Some(workspace), home, Path::new(binary), None).expect("status");
     all.into_iter().map(|s| (s.place, s.state)).collect()
 }
 
@@ -30,16 +30,16 @@ fn names(dir: &Path) -> Vec<String> {
 fn install_and_uninstall_leave_no_trace() {
     let dir = tempfile::tempdir().expect("temp dir");
     let binary = Path::new(BINARY);
-    assert_eq!(uninstall(dir.path()).expect("nothing"), Edit::Unchanged);
-    assert_eq!(install(dir.path(), binary).expect("install"), Edit::Written);
-    assert_eq!(install(dir.path(), binary).expect("again"), Edit::Unchanged);
+    assert_eq!(uninstall(dir.path(), None).expect("nothing"), Edit::Unchanged);
+    assert_eq!(install(dir.path(), binary, None).expect("install"), Edit::Written);
+    assert_eq!(install(dir.path(), binary, None).expect("again"), Edit::Unchanged);
     assert_eq!(names(&dir.path().join(".openhands")), ["hooks.json"]);
-    assert_eq!(uninstall(dir.path()).expect("uninstall"), Edit::Deleted);
+    assert_eq!(uninstall(dir.path(), None).expect("uninstall"), Edit::Deleted);
     assert!(names(dir.path()).is_empty());
     // the folder stays if it holds anything else
-    install(dir.path(), binary).expect("install");
+    install(dir.path(), binary, None).expect("install");
     fs::write(dir.path().join(".openhands/mine"), "x").expect("write");
-    assert_eq!(uninstall(dir.path()).expect("uninstall"), Edit::Deleted);
+    assert_eq!(uninstall(dir.path(), None).expect("uninstall"), Edit::Deleted);
     assert_eq!(names(&dir.path().join(".openhands")), ["mine"]);
 }
 
@@ -62,7 +62,7 @@ fn the_rest_of_a_file_keeps_its_bytes_mode_and_owner() {
         (stat.mode() & 0o7777, stat.uid(), stat.gid())
     };
     assert_eq!(
-        install(dir.path(), Path::new(BINARY)).expect("install"),
+        install(dir.path(), Path::new(BINARY), None).expect("install"),
         Edit::Written
     );
     assert_eq!(kept(), (0o640, 4321, 1234));
@@ -71,13 +71,13 @@ fn the_rest_of_a_file_keeps_its_bytes_mode_and_owner() {
         with.contains("/home/dev/bin/hook.sh") && with.contains(BINARY),
         "{with}"
     );
-    assert_eq!(uninstall(dir.path()).expect("uninstall"), Edit::Written);
+    assert_eq!(uninstall(dir.path(), None).expect("uninstall"), Edit::Written);
     assert_eq!(kept(), (0o640, 4321, 1234));
     assert_eq!(fs::read_to_string(&file).expect("read"), text);
     // a file made anew belongs to the owner of the folder that it is made in
     let other = tempfile::tempdir().expect("temp dir");
     std::os::unix::fs::chown(other.path(), Some(4321), Some(1234)).expect("chown");
-    install(other.path(), Path::new(BINARY)).expect("install");
+    install(other.path(), Path::new(BINARY), None).expect("install");
     for made in [file_in(other.path()), other.path().join(".openhands")] {
         assert_eq!(
             fs::metadata(&made).expect("stat").uid(),
@@ -93,7 +93,7 @@ fn what_cannot_be_understood_is_not_touched() {
     let dir = tempfile::tempdir().expect("temp dir");
     for bad in ["", "{", "{\"hooks\": [", "[]", "// no JSON\n{}", "{\"Stop\": 7}"] {
         put(dir.path(), bad);
-        for result in [install(dir.path(), Path::new(BINARY)), uninstall(dir.path())] {
+        for result in [install(dir.path(), Path::new(BINARY), None), uninstall(dir.path(), None)] {
             let error = result.expect_err("refused");
             assert_eq!(
                 (error.kind(), error.path()),
@@ -117,7 +117,7 @@ fn no_link_is_followed() {
     let target = elsewhere.path().join("hooks.json");
     fs::write(&target, "{}").expect("write");
     let refused = |dir: &Path| {
-        for result in [install(dir, Path::new(BINARY)), uninstall(dir)] {
+        for result in [install(dir, Path::new(BINARY), None), uninstall(dir, None)] {
             assert!(matches!(result, Err(HookError::Refused { .. })), "{result:?}");
         }
         assert!(matches!(
@@ -149,7 +149,7 @@ fn status_says_what_openhands_will_read() {
         now(),
         [(Place::Project, State::Absent), (Place::User, State::Absent)]
     );
-    install(home, Path::new(BINARY)).expect("install");
+    install(home, Path::new(BINARY), None).expect("install");
     assert_eq!(
         now(),
         [(Place::Project, State::Absent), (Place::User, State::Installed)]
@@ -159,17 +159,17 @@ fn status_says_what_openhands_will_read() {
         now(),
         [(Place::Project, State::Absent), (Place::User, State::Shadowed)]
     );
-    install(work, Path::new("/opt/respool")).expect("install");
+    install(work, Path::new("/opt/respool"), None).expect("install");
     assert_eq!(now()[0].1, State::OtherBinary("/opt/respool".into()));
-    install(work, Path::new(BINARY)).expect("install");
+    install(work, Path::new(BINARY), None).expect("install");
     assert_eq!(
         now(),
         [(Place::Project, State::Installed), (Place::User, State::Shadowed)]
     );
-    uninstall(work).expect("uninstall");
+    uninstall(work, None).expect("uninstall");
     assert_eq!(fs::read_to_string(file_in(work)).expect("read"), "{}");
     // a workspace that is the home has one file, not two
     assert_eq!(states(home, home, BINARY), [(Place::User, State::Installed)]);
-    let json = serde_json::to_value(status(None, home, Path::new(BINARY)).expect("status")).expect("json");
+    let json = serde_json::to_value(status(None, home, Path::new(BINARY), None).expect("status")).expect("json");
     assert_eq!(json[0]["state"], "installed");
 }

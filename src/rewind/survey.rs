@@ -95,6 +95,9 @@ pub fn survey(
     } else {
         scope.paths.clone().map_or(Selection::All, Selection::Paths)
     };
+    let holders = site.holders();
+    // a store may say "running" long after its agent was killed: somebody must be there, too
+    let somebody = holders.iter().any(|h| !h.own);
     let facts = Facts {
         sandbox: site.record.id.clone(),
         workspace: site.path().to_owned(),
@@ -103,9 +106,9 @@ pub fn survey(
         message: target.message,
         changes,
         between,
-        holders: site.holders(),
+        holders,
         not_covered: site.not_covered()?,
-        at_work: timeline.is_some_and(|t| t.at_work),
+        at_work: timeline.is_some_and(|t| t.at_work) && somebody,
         low_space: None,
         paths: scope.paths.clone(),
     };

@@ -85,22 +85,52 @@ pub fn content(pane: Rect) -> Rect {
     }
 }
 
-/// The area of a box over the screen, border included: centred, never outside of the screen.
-pub fn overlay(state: &State, overlay: &Overlay) -> Rect {
-    let full = screen(state);
-    let (width, height) = match overlay {
-        Overlay::Help(_) => (92, u16::MAX),
-        Overlay::Message(..) | Overlay::Plan(_) => (100, u16::MAX),
-        Overlay::Error(..) | Overlay::Ended(_) => (76, 14),
-        Overlay::Running(_) => (64, 9),
-        Overlay::Log(..) => (96, 24),
-        Overlay::Picker(_) => (84, 20),
+/// The columns of a box, border included. One that nearly fills the screen fills it.
+fn box_width(state: &State, over: &Overlay) -> u16 {
+    let wished = match over {
+        Overlay::Help(_) => 92,
+        Overlay::Message(..) | Overlay::Plan(_) => 100,
+        Overlay::Error(..) | Overlay::Ended(_) => 72,
+        Overlay::Running(_) => 64,
+        Overlay::Log(..) => 96,
+        Overlay::Picker(_) => 84,
     };
-    let width = width.min(full.width.saturating_sub(4)).max(full.width.min(24));
+    if state.size.0 < wished + 8 {
+        state.size.0
+    } else {
+        wished
+    }
+}
+
+/// The columns of text in a box; they do not depend on its height.
+pub fn text_columns(state: &State, over: &Overlay) -> usize {
+    usize::from(box_width(state, over).saturating_sub(4))
+}
+
+/// The area of a box over the screen, border included: between the lines at top and bottom, never outside
+/// of the screen.
+pub fn overlay(state: &State, over: &Overlay) -> Rect {
+    let full = screen(state);
+    let lines = |extra: usize| {
+        let lines = super::view::box_lines(state, over) + extra;
+        u16::try_from(lines).unwrap_or(u16::MAX)
+    };
+    let height = match over {
+        Overlay::Plan(_) => lines(4).max(8),
+        Overlay::Ended(_) => lines(4),
+        Overlay::Error(..) => lines(3),
+        Overlay::Message(..) => lines(2).max(10),
+        Overlay::Help(_) => u16::MAX,
+        Overlay::Running(_) => 9,
+        Overlay::Log(..) => 24,
+        Overlay::Picker(_) => 20,
+    };
+    let width = box_width(state, over);
     let height = height.min(full.height.saturating_sub(2)).max(full.height.min(6));
+    let spare = full.height.saturating_sub(height);
     let area = Rect::new(
         full.width.saturating_sub(width) / 2,
-        full.height.saturating_sub(height) / 2,
+        (spare / 3).max(1),
         width,
         height,
     );

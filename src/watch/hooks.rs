@@ -142,8 +142,8 @@ pub fn file_in(dir: &Path) -> PathBuf {
 
 /// Puts our entries into the hook file of `dir` (a workspace or a home), making it if there is none.
 /// `binary`: the absolute path of respool.
-pub fn install(dir: &Path, binary: &Path) -> Result<Edit, HookError> {
-    let command = command(binary).map_err(HookError::Binary)?;
+pub fn install(dir: &Path, binary: &Path, state_dir: Option<&Path>) -> Result<Edit, HookError> {
+    let command = command(binary, state_dir).map_err(HookError::Binary)?;
     let place = Opened::new(dir, true)?;
     let (text, stat) = match place.read()? {
         Some((text, stat)) => (
@@ -179,8 +179,13 @@ pub fn uninstall(dir: &Path) -> Result<Edit, HookError> {
 }
 
 /// The state of the project's file (where there is a workspace) and of the user's.
-pub fn status(workspace: Option<&Path>, home: &Path, binary: &Path) -> Result<Vec<Status>, HookError> {
-    let command = command(binary).map_err(HookError::Binary)?;
+pub fn status(
+    workspace: Option<&Path>,
+    home: &Path,
+    binary: &Path,
+    state_dir: Option<&Path>,
+) -> Result<Vec<Status>, HookError> {
+    let command = command(binary, state_dir).map_err(HookError::Binary)?;
     let mut all = Vec::new();
     let mut project_has_one = false;
     if let Some(dir) = workspace.filter(|w| *w != home) {

@@ -165,6 +165,11 @@ impl BtrfsVault {
         self.change(id, |meta| meta.pinned = pinned)
     }
 
+    /// Records that so many paths may have changed before it was taken; durable when it returns.
+    pub fn mark_late(&self, id: &CheckpointId, paths: u64) -> Result<()> {
+        self.change(id, |meta| meta.late = Some(paths))
+    }
+
     fn change(&self, id: &CheckpointId, edit: impl FnOnce(&mut CheckpointMeta)) -> Result<()> {
         self.guard.check()?;
         let _lock = self.lock()?;

@@ -19,6 +19,7 @@ use crate::tui::message::{JobId, Millis};
 use crate::tui::state::{
     Confirm, End, Ended, Loading, Mark, Overlay, PlanBox, Running, State, Tone, Verb, confirm,
 };
+use crate::tui::view::kind_word;
 
 /// Nothing confirms until the plan could be seen, and no key was pressed, for so many milliseconds.
 const QUIET: Millis = 300;
@@ -221,7 +222,10 @@ fn go(state: &mut State, effects: &mut Effects) {
     let (Some(plan), Some(store)) = (shown.load.ready(), state.open.as_ref().map(|o| o.store.clone())) else {
         return;
     };
-    let words = text::shown(&plan.target_words);
+    let words = match &shown.verb {
+        Verb::Reverse(_, Some(op)) => format!("before the {}", kind_word(op.kind)),
+        _ => text::shown(&plan.target_words),
+    };
     let (verb, work) = match shown.verb {
         Verb::Reverse(way, Some(op)) => {
             let work = Work::Reverse(store, way, op.id.clone());

@@ -197,11 +197,11 @@ pub fn title(buf: &mut Buffer, area: Rect, theme: &Theme, title: &str, remark: &
     };
     let room = columns.saturating_sub(2);
     let text = clip(title, room.saturating_sub(2));
-    let style = if focused {
+    let style = Style::reset().patch(if focused {
         theme[Role::TitleFocus]
     } else {
         theme[Role::Title]
-    };
+    });
     let name = Line::from(vec![Span::raw(" "), Span::styled(text, style), Span::raw(" ")]);
     let after = name.width() + 2;
     put(

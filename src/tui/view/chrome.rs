@@ -35,7 +35,7 @@ pub fn header(buf: &mut Buffer, area: Rect, state: &State) {
         let room = usize::from(area.width) * 2 / 5;
         right.push(Span::styled(summary.agent, theme[Role::Dim]));
         right.push(Span::raw("  "));
-        right.push(Span::raw(cells::clip_middle(&folder, room.saturating_sub(24))));
+        right.push(Span::raw(cells::clip_middle(&folder, room)));
     }
     let timeline = open.timeline.as_ref();
     if open.gone.is_some() && timeline.is_some() {

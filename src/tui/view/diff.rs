@@ -63,7 +63,7 @@ fn heading(open: &Open, key: Option<&DiffKey>, columns: usize, remark: &str) -> 
         None if open.diff.versions.job.is_some() => "  versions …".to_owned(),
         None => String::new(),
     };
-    let room = columns.saturating_sub(cells::width(&version) + cells::width(remark) + 9);
+    let room = columns.saturating_sub(cells::width(&version) + cells::width(remark) + 7);
     format!(
         "{}{version}",
         cells::clip_middle(&text::shown_path(&key.change.path), room.max(8))
@@ -187,7 +187,7 @@ fn hunk_head(theme: &Theme, hunk: &Hunk, digits: usize) -> Line<'static> {
     };
     let old = lines(hunk.old_start, hunk.old_len);
     let new = lines(hunk.new_start, hunk.new_len);
-    let pad = " ".repeat(digits * 2 + 2);
+    let pad = " ".repeat(digits * 2 + 3);
     Line::styled(format!("{pad}@@ {old} → {new}"), theme[Role::Hunk])
 }
 
@@ -198,7 +198,7 @@ fn diff_line(theme: &Theme, line: &DiffLine, digits: usize, left: usize, columns
         Tag::Insert => ("+", theme[Role::LineAdded], theme[Role::WordAdded]),
     };
     let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
-    let gutter = format!("{:>digits$} {:>digits$} ", number(line.old), number(line.new));
+    let gutter = format!(" {:>digits$} {:>digits$} ", number(line.old), number(line.new));
     let room = columns.saturating_sub(gutter.len() + 2);
     let mut spans = vec![
         Span::styled(gutter, theme[Role::Dim]),

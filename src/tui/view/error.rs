@@ -10,7 +10,7 @@ use crate::tui::theme::Role;
 
 /// All lines of it.
 pub fn lines(state: &State, over: &Overlay, failure: &Failure) -> Vec<Line<'static>> {
-    let columns = usize::from(layout::scrolled(state, over).width);
+    let columns = layout::text_columns(state, over);
     let mut lines = vec![Line::default()];
     lines.extend(cells::wrap(&failure.message, columns).into_iter().map(Line::raw));
     if let Some(hint) = &failure.hint {

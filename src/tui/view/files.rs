@@ -205,18 +205,18 @@ pub fn pair_words(open: &Open, pair: &Pair) -> String {
     let number = |id: &str| {
         let row = place(id).map(|i| &rows[i]);
         row.and_then(|r| r.message)
-            .map_or_else(|| "this".to_owned(), |n| n.to_string())
+            .map_or_else(|| "this message".to_owned(), |n| format!("message {n}"))
     };
     let next = |a: &str, b: &str| {
         place(a).is_some_and(|i| crate::tui::update::next_before(rows, i).is_some_and(|r| r.id == b))
     };
     let last = |a: &str| place(a).is_some_and(|i| crate::tui::update::next_before(rows, i).is_none());
     match (&pair.a, &pair.b) {
-        (StateRef::Before(a), StateRef::End(b)) if a == b => format!("message {}", number(a)),
-        (StateRef::Before(a), StateRef::Before(b)) if next(a, b) => format!("message {}", number(a)),
-        (StateRef::Before(a), StateRef::Now) if last(a) => format!("message {} until now", number(a)),
-        (StateRef::End(a), StateRef::Before(b)) if next(a, b) => format!("after message {}", number(a)),
-        (StateRef::End(a), StateRef::Now) if last(a) => format!("after message {}", number(a)),
+        (StateRef::Before(a), StateRef::End(b)) if a == b => number(a),
+        (StateRef::Before(a), StateRef::Before(b)) if next(a, b) => number(a),
+        (StateRef::Before(a), StateRef::Now) if last(a) => format!("{} until now", number(a)),
+        (StateRef::End(a), StateRef::Before(b)) if next(a, b) => format!("after {}", number(a)),
+        (StateRef::End(a), StateRef::Now) if last(a) => format!("after {}", number(a)),
         (a, b) => {
             let words = |s: &StateRef| match s {
                 StateRef::Start => "start".to_owned(),

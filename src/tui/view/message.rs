@@ -10,7 +10,7 @@ use crate::tui::state::{Overlay, State};
 use crate::tui::theme::Role;
 
 /// Longer text is cut, and says so.
-const LIMIT: usize = 256 * 1024;
+const LIMIT: usize = 64 * 1024;
 
 fn row<'a>(state: &'a State, id: &str) -> Option<&'a Row> {
     state.open.as_ref()?.rows().iter().rfind(|r| r.id == id)
@@ -34,7 +34,7 @@ pub fn lines(state: &State, over: &Overlay, id: &str) -> Vec<Line<'static>> {
     let Some(row) = row(state, id) else {
         return vec![Line::raw("This message is no longer there.")];
     };
-    let columns = usize::from(layout::scrolled(state, over).width);
+    let columns = layout::text_columns(state, over);
     let mut end = row.text.len().min(LIMIT);
     while !row.text.is_char_boundary(end) {
         end -= 1;

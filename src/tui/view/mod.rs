@@ -21,9 +21,11 @@ use std::path::Path;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
+pub use self::log::kind_word;
 use super::layout;
 use super::state::{Overlay, Screen, State};
 use super::theme::Role;
@@ -67,6 +69,10 @@ pub fn render(buf: &mut Buffer, full: Rect, state: &State) {
 
 fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
     let area = layout::overlay(state, over).intersection(full);
+    // what lies below stays in sight, but quiet
+    for cell in &mut buf.content {
+        cell.set_style(Style::reset()).set_style(state.theme[Role::Dim]);
+    }
     Clear.render(area, buf);
     buf.set_style(area, state.theme[Role::Text]);
     let (title, remark) = match over {
@@ -85,7 +91,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
         .border_type(BorderType::Rounded)
         .border_style(state.theme[Role::Rule])
         .title_top(Line::styled(format!(" {title} "), state.theme[Role::TitleFocus]));
-    if cells::width(&title) + cells::width(&remark) + 6 < columns {
+    if !remark.is_empty() && cells::width(&title) + cells::width(&remark) + 6 < columns {
         block = block.title_top(Line::styled(format!(" {remark} "), state.theme[Role::Dim]).right_aligned());
     }
     block.render(area, buf);

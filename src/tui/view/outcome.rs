@@ -30,7 +30,7 @@ pub fn title(ended: &Ended) -> String {
 
 /// All lines of it.
 pub fn lines(state: &State, over: &Overlay, ended: &Ended) -> Vec<Line<'static>> {
-    let columns = usize::from(layout::scrolled(state, over).width);
+    let columns = layout::text_columns(state, over);
     let mut lines = vec![Line::default()];
     match &ended.result {
         Ok(outcome) => done(state, ended, outcome, columns, &mut lines),
@@ -53,7 +53,7 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
     if outcome.verified {
         push(
             lines,
-            &format!("The files are as they were {words}."),
+            &format!("The files are as they were: {words}."),
             columns,
             theme[Role::Ok],
         );
@@ -66,7 +66,7 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
         let checked = format!("{restored}; the check after it found no difference.");
         push(lines, &checked, columns, theme[Role::Text]);
     } else {
-        let text = format!("Files were restored to {words}, but the check after it did not confirm it.");
+        let text = format!("Files were restored ({words}), but the check after it did not confirm it.");
         push(lines, &text, columns, theme[Role::Bad]);
     }
     let chat = match outcome.chat {

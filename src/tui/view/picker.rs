@@ -6,7 +6,6 @@ use ratatui::text::{Line, Span};
 use super::{cells, path};
 use crate::conversation::Summary;
 use crate::text;
-use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Overlay, Picker, PickerKind, State};
 use crate::tui::theme::Role;

@@ -34,7 +34,7 @@ pub fn title(shown: &PlanBox) -> (String, String) {
 /// The lines above the changed paths.
 fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line<'static>> {
     let theme = &state.theme;
-    let columns = usize::from(layout::scrolled(state, over).width);
+    let columns = layout::text_columns(state, over);
     let mut lines = Vec::new();
     let mut push = |text: &str, role: Role| {
         lines.extend(
@@ -48,7 +48,7 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         let time = op.time.with_timezone(&state.offset).format("%H:%M:%S");
         push(
             &format!(
-                "{} {words} at {time}, {}",
+                "{}: {words}, at {time}, {}",
                 log::kind_word(op.kind),
                 text::shown(&op.id)
             ),

@@ -29,6 +29,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
         return;
     }
     let digits = digits(open);
+    let yours = yours_width(open, usize::from(content.height));
     for n in 0..usize::from(content.height) {
         let place = open.at.top + n;
         let Some(row) = open.row(place) else { break };
@@ -41,7 +42,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
             state.theme[role]
         });
         let line = cells::line_of(content, n);
-        let right = counts(&state.theme, open.counts_of(row), usize::from(line.width));
+        let right = counts(&state.theme, open.counts_of(row), usize::from(line.width), yours);
         let room = usize::from(line.width).saturating_sub(right.width() + 1);
         let left = message(state, open, row, digits, room);
         cells::row(buf, line, left, right, selected);
@@ -162,7 +163,7 @@ pub fn pictures(n: u32) -> String {
 }
 
 /// What the turn changed, then what the user changed after it; shorter where there is little room.
-fn counts(theme: &Theme, counts: RowCounts, columns: usize) -> Line<'static> {
+fn counts(theme: &Theme, counts: RowCounts, columns: usize, yours: usize) -> Line<'static> {
     let mut spans = Vec::new();
     if let Some(turn) = counts.changes.filter(|c| c.total() > 0) {
         let signs = count_signs(&turn);
@@ -179,15 +180,29 @@ fn counts(theme: &Theme, counts: RowCounts, columns: usize) -> Line<'static> {
             }
         }
     }
-    // one column of its own at the end, so that the turns' numbers stay aligned
-    let between = counts.between.map_or(0, |c| c.total());
-    let yours = if between > 0 {
-        format!("✎{}", super::short(between))
-    } else {
-        String::new()
-    };
-    spans.push(Span::styled(format!(" {yours:<4}"), theme[Role::Yours]));
+    let sign = yours_sign(counts);
+    let gap = usize::from(yours > 0);
+    spans.push(Span::styled(
+        format!("{:gap$}{sign:<yours$} ", ""),
+        theme[Role::Yours],
+    ));
     Line::from(spans)
+}
+
+/// What the user changed after the turn.
+fn yours_sign(counts: RowCounts) -> String {
+    match counts.between.map_or(0, |c| c.total()) {
+        0 => String::new(),
+        n => format!("✎{}", super::short(n)),
+    }
+}
+
+/// The columns of the user's own changes, so that the turns' numbers stay aligned.
+fn yours_width(open: &Open, height: usize) -> usize {
+    let rows = (open.at.top..open.at.top + height).map_while(|p| open.row(p));
+    rows.map(|r| cells::width(&yours_sign(open.counts_of(r))))
+        .max()
+        .unwrap_or(0)
 }
 
 fn empty(buf: &mut Buffer, area: Rect, state: &State, open: &Open) {
@@ -266,7 +281,7 @@ fn detail_lines<'a>(state: &State, open: &Open, row: &Row, columns: usize) -> Ve
             let (_, role) = checkpoint_mark(c.state);
             let id =
                 c.id.as_ref()
-                    .map_or_else(|| checkpoint_words(c.state).to_owned(), ToString::to_string);
+                    .map_or_else(String::new, |id| text::shown(id.as_str()));
             first.push(Span::styled(id, theme[role]));
             let label = c.label.as_deref().map(text::shown).unwrap_or_default();
             first.push(Span::styled(format!("  {label}"), theme[Role::Accent]));

@@ -31,18 +31,25 @@ pub enum Removal {
 }
 
 /// The shell command that the agent runs. The error is one harmless line.
-pub fn command(binary: &Path) -> Result<String, String> {
+/// `state_dir`: where respool keeps its state, if not at the usual place.
+pub fn command(binary: &Path, state_dir: Option<&Path>) -> Result<String, String> {
     let path = binary
         .to_str()
         .ok_or("the path of respool is not UTF-8, a hook cannot name it")?;
     let quoted = shlex::try_quote(path).map_err(|_| "the path of respool holds a NUL")?;
-    Ok(format!("{quoted} hook openhands"))
+    let Some(dir) = state_dir else { return Ok(format!("{quoted} hook openhands")) };
+    let dir = dir.to_str().ok_or("the path of the state folder is not UTF-8, a hook cannot name it")?;
+    let dir = shlex::try_quote(dir).map_err(|_| "the path of the state folder holds a NUL")?;
+    Ok(format!("{quoted} --state-dir {dir} hook openhands"))
 }
 
 /// The path of the binary that a command of ours names (`PATH hook openhands`); nothing for any other command.
 pub fn binary_of(command: &str) -> Option<String> {
     match shlex::split(command)?.as_slice() {
         [path, hook, agent] if hook == "hook" && agent == "openhands" => Some(path.clone()),
+        [path, flag, _, hook, agent] if flag == "--state-dir" && hook == "hook" && agent == "openhands" => {
+            Some(path.clone())
+        }
         _ => None,
     }
 }
@@ -440,7 +447,7 @@ mod tests {
     #[test]
     fn commands_are_quoted() {
         let path = Path::new("/home/it's $me/respool");
-        let command = command(path).expect("quotes");
+        let command = command(path, Some(Path::new("/x y"))).expect("quotes");
         assert_eq!(binary_of(&command).as_deref(), path.to_str());
         let text = with_ours("{}", &command).expect("installs");
         assert_eq!(state(&text, &command), Ok(State::Installed));
