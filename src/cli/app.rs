@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::conversation::{Found, Library};
 use crate::engine::CheckpointId;
 use crate::failure::Kind;
-use crate::paths::{self, Env, Who};
+use crate::paths::{self, Who};
 use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
@@ -27,8 +27,6 @@ pub struct App {
     pub out: Output,
     /// The options.
     pub global: Global,
-    /// The environment.
-    pub env: Env,
     /// The invoking user.
     pub who: Who,
     /// The current folder.
@@ -69,7 +67,7 @@ impl App {
             None => who.state_dir(&env),
         };
         let desk = Desk::new(Library::new(who.roots(&env, &cwd)), Registry::new(&state, named));
-        Ok(Self { out, global, env, who, cwd, config, desk })
+        Ok(Self { out, global, who, cwd, config, desk })
     }
 
     /// Progress on stderr; Ctrl-C cancels.

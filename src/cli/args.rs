@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// Without a command it opens the timeline of a conversation (the newest one of this folder).
 #[derive(Debug, Parser)]
-#[command(name = "respool", version, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+#[command(name = "respool", version, disable_help_subcommand = true)]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]

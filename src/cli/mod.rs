@@ -113,6 +113,10 @@ fn dispatch(cli: Cli) -> Done {
     let Some(command) = command else {
         return open::run(global, open);
     };
+    if let Some(word) = open {
+        let what = format!("{} is no command", crate::text::shown(&word.to_string_lossy()));
+        return Err(Failure::new(Kind::Usage, what).hint("respool --help"));
+    }
     match command {
         Command::Completions { shell } => shell::completions(shell),
         Command::Man => shell::man(),

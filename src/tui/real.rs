@@ -22,7 +22,7 @@ use crate::rewind::{Operation, OperationKind, Outcome, Plan};
 use crate::sandbox::site::Site;
 use crate::timeline::desk::{Desk, Opened, spans};
 use crate::timeline::select::{self, Selected};
-use crate::timeline::{Row, Timeline};
+use crate::timeline::Timeline;
 
 /// Joins the rooms below for the screens.
 pub struct RealBackend {
@@ -61,11 +61,6 @@ fn site(opened: &Opened) -> Result<&Site> {
         let hint = Some("track the workspace first: sudo respool track DIR".to_owned());
         Failure::new(Kind::Refused, "the workspace is not tracked: there are no checkpoints", hint)
     })
-}
-
-fn row<'a>(opened: &'a Opened, id: &str) -> Result<&'a Row> {
-    let missing = || Failure::new(Kind::NotFound, "the message is gone", None);
-    opened.timeline.rows.iter().find(|r| r.id == id).ok_or_else(missing)
 }
 
 fn selected(opened: &Opened, state: &StateRef) -> Result<Selected> {
