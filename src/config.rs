@@ -98,11 +98,15 @@ impl Config {
         let path = named.map_or_else(|| dir.join("config.toml"), Path::to_owned);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
             Err(source) => return Err(ConfigError::Io { path, source }),
         };
-        let mut config: Self =
-            toml::from_str(&text).map_err(|e| ConfigError::Invalid { path: path.clone(), reason: e.to_string() })?;
+        let mut config: Self = toml::from_str(&text).map_err(|e| ConfigError::Invalid {
+            path: path.clone(),
+            reason: e.to_string(),
+        })?;
         config.file = Some(path);
         Ok(config)
     }
@@ -115,7 +119,10 @@ mod tests {
     #[test]
     fn a_missing_default_is_fine_a_missing_named_one_is_not() {
         let dir = tempfile::tempdir().expect("tempdir");
-        assert_eq!(Config::load(None, dir.path()).expect("default"), Config::default());
+        assert_eq!(
+            Config::load(None, dir.path()).expect("default"),
+            Config::default()
+        );
         let e = Config::load(Some(&dir.path().join("x.toml")), dir.path()).expect_err("named");
         assert_eq!(e.kind(), Kind::NotFound);
     }
@@ -127,6 +134,9 @@ mod tests {
         let e = Config::load(None, dir.path()).expect_err("unknown");
         assert!(e.to_string().contains("vualt"), "{e}");
         std::fs::write(dir.path().join("config.toml"), "[sandbox]\nvault = \"copy\"\n").expect("write");
-        assert_eq!(Config::load(None, dir.path()).expect("valid").sandbox.vault, VaultSetting::Copy);
+        assert_eq!(
+            Config::load(None, dir.path()).expect("valid").sandbox.vault,
+            VaultSetting::Copy
+        );
     }
 }

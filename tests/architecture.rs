@@ -15,22 +15,94 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
     ("engine", &["failure", "text", "process", "progress", "mounts"]),
-    ("sandbox", &["engine", "failure", "text", "process", "progress", "mounts", "paths"]),
+    (
+        "sandbox",
+        &[
+            "engine", "failure", "text", "process", "progress", "mounts", "paths",
+        ],
+    ),
     ("diff", &["engine", "failure", "text", "progress"]),
-    ("timeline", &["conversation", "engine", "sandbox", "failure", "text", "progress"]),
-    ("rewind", &["timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts"]),
-    ("watch", &["timeline", "conversation", "engine", "sandbox", "failure", "text", "process", "progress", "paths"]),
+    (
+        "timeline",
+        &["conversation", "engine", "sandbox", "failure", "text", "progress"],
+    ),
+    (
+        "rewind",
+        &[
+            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
+        ],
+    ),
+    (
+        "watch",
+        &[
+            "timeline",
+            "conversation",
+            "engine",
+            "sandbox",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "paths",
+        ],
+    ),
     (
         "demo",
-        &["rewind", "watch", "timeline", "conversation", "engine", "sandbox", "diff", "failure", "text", "process", "progress", "paths", "config"],
+        &[
+            "rewind",
+            "watch",
+            "timeline",
+            "conversation",
+            "engine",
+            "sandbox",
+            "diff",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "paths",
+            "config",
+        ],
     ),
     (
         "tui",
-        &["rewind", "watch", "timeline", "conversation", "engine", "sandbox", "diff", "demo", "failure", "text", "process", "progress", "paths", "config"],
+        &[
+            "rewind",
+            "watch",
+            "timeline",
+            "conversation",
+            "engine",
+            "sandbox",
+            "diff",
+            "demo",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "paths",
+            "config",
+        ],
     ),
     (
         "cli",
-        &["tui", "demo", "rewind", "watch", "timeline", "conversation", "engine", "sandbox", "diff", "failure", "text", "process", "progress", "mounts", "paths", "config"],
+        &[
+            "tui",
+            "demo",
+            "rewind",
+            "watch",
+            "timeline",
+            "conversation",
+            "engine",
+            "sandbox",
+            "diff",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "mounts",
+            "paths",
+            "config",
+        ],
     ),
 ];
 
@@ -65,12 +137,20 @@ fn rooms() -> BTreeMap<String, Vec<(PathBuf, String)>> {
     let mut rooms: BTreeMap<String, Vec<(PathBuf, String)>> = BTreeMap::new();
     for file in files {
         let relative = file.strip_prefix(&src).expect("below src").to_owned();
-        let first = relative.iter().next().expect("a name").to_string_lossy().into_owned();
+        let first = relative
+            .iter()
+            .next()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
         let room = first.trim_end_matches(".rs").to_owned();
         let text = fs::read_to_string(&file).expect("readable");
         let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-        let code: String =
-            code.lines().filter(|l| !l.trim_start().starts_with("//")).map(|l| format!("{l}\n")).collect();
+        let code: String = code
+            .lines()
+            .filter(|l| !l.trim_start().starts_with("//"))
+            .map(|l| format!("{l}\n"))
+            .collect();
         rooms.entry(room).or_default().push((relative, code));
     }
     rooms
@@ -91,7 +171,11 @@ fn rooms_use_only_the_rooms_below_them() {
         };
         for (file, code) in files {
             for other in names.iter().filter(|o| *o != room && !allowed.contains(o)) {
-                let uses = [format!("crate::{other}::"), format!("crate::{other};"), format!("crate::{{{other}")];
+                let uses = [
+                    format!("crate::{other}::"),
+                    format!("crate::{other};"),
+                    format!("crate::{{{other}"),
+                ];
                 if uses.iter().any(|u| code.contains(u.as_str())) {
                     bad.push(format!("{} uses {other}", file.display()));
                 }
@@ -108,7 +192,10 @@ fn crates_stay_in_their_rooms() {
         for (file, code) in files {
             for (krate, only) in ONLY_IN.iter().filter(|(_, only)| only != room) {
                 if code.contains(&format!("{krate}::")) {
-                    bad.push(format!("{} names {krate}, which belongs to {only}", file.display()));
+                    bad.push(format!(
+                        "{} names {krate}, which belongs to {only}",
+                        file.display()
+                    ));
                 }
             }
         }
@@ -134,10 +221,23 @@ fn unsafe_code_is_in_one_file() {
 
 #[test]
 fn the_conversation_room_never_writes() {
-    let writes = ["fs::write", "File::create", "OpenOptions", "remove_file", "remove_dir", "create_dir", "fs::rename"];
+    let writes = [
+        "fs::write",
+        "File::create",
+        "OpenOptions",
+        "remove_file",
+        "remove_dir",
+        "create_dir",
+        "fs::rename",
+    ];
     let mut bad = Vec::new();
     for (file, code) in rooms().get("conversation").into_iter().flatten() {
-        bad.extend(writes.iter().filter(|w| code.contains(**w)).map(|w| format!("{}: {w}", file.display())));
+        bad.extend(
+            writes
+                .iter()
+                .filter(|w| code.contains(**w))
+                .map(|w| format!("{}: {w}", file.display())),
+        );
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
@@ -145,7 +245,17 @@ fn the_conversation_room_never_writes() {
 #[test]
 fn the_top_level_holds_what_it_may() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let known = ["Cargo.toml", "Cargo.lock", "src", "assets", "tests", "README.md", "demo.tape", "LICENSE", "target"];
+    let known = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "src",
+        "assets",
+        "tests",
+        "README.md",
+        "demo.tape",
+        "LICENSE",
+        "target",
+    ];
     let mut bad = Vec::new();
     for entry in fs::read_dir(root).expect("the root can be read") {
         let name = entry.expect("entry").file_name().to_string_lossy().into_owned();

@@ -93,7 +93,10 @@ fn what_cannot_be_understood_is_not_touched() {
     let dir = tempfile::tempdir().expect("temp dir");
     for bad in ["", "{", "{\"hooks\": [", "[]", "// no JSON\n{}", "{\"Stop\": 7}"] {
         put(dir.path(), bad);
-        for result in [install(dir.path(), Path::new(BINARY), None), uninstall(dir.path(), None)] {
+        for result in [
+            install(dir.path(), Path::new(BINARY), None),
+            uninstall(dir.path(), None),
+        ] {
             let error = result.expect_err("refused");
             assert_eq!(
                 (error.kind(), error.path()),
@@ -170,6 +173,7 @@ fn status_says_what_openhands_will_read() {
     assert_eq!(fs::read_to_string(file_in(work)).expect("read"), "{}");
     // a workspace that is the home has one file, not two
     assert_eq!(states(home, home, BINARY), [(Place::User, State::Installed)]);
-    let json = serde_json::to_value(status(None, home, Path::new(BINARY), None).expect("status")).expect("json");
+    let json =
+        serde_json::to_value(status(None, home, Path::new(BINARY), None).expect("status")).expect("json");
     assert_eq!(json[0]["state"], "installed");
 }

@@ -58,16 +58,26 @@ impl App {
         let out = Output::new(&global);
         let env = paths::environment();
         let who = Who::invoking(&env);
-        let cwd = std::env::current_dir()
-            .map_err(|e| Failure::new(Kind::Failed, format!("there is no current folder: {e}")).hint("cd to a folder that exists"))?;
+        let cwd = std::env::current_dir().map_err(|e| {
+            Failure::new(Kind::Failed, format!("there is no current folder: {e}"))
+                .hint("cd to a folder that exists")
+        })?;
         let config = Config::load(global.config.as_deref(), &who.config_dir(&env))?;
         let named = global.state_dir.is_some();
         let state = match &global.state_dir {
-            Some(dir) => std::path::absolute(dir).map_err(|e| Failure::new(Kind::Usage, format!("--state-dir: {e}")))?,
+            Some(dir) => std::path::absolute(dir)
+                .map_err(|e| Failure::new(Kind::Usage, format!("--state-dir: {e}")))?,
             None => who.state_dir(&env),
         };
         let desk = Desk::new(Library::new(who.roots(&env, &cwd)), Registry::new(&state, named));
-        Ok(Self { out, global, who, cwd, config, desk })
+        Ok(Self {
+            out,
+            global,
+            who,
+            cwd,
+            config,
+            desk,
+        })
     }
 
     /// Progress on stderr; Ctrl-C cancels.
@@ -96,13 +106,18 @@ impl App {
 
     /// The sandbox that `-s` names.
     pub fn named_site(&self) -> Result<Option<Site>, Failure> {
-        let Some(s) = &self.global.sandbox else { return Ok(None) };
+        let Some(s) = &self.global.sandbox else {
+            return Ok(None);
+        };
         let text = s.to_string_lossy();
         if text.starts_with("sb-") && !text.contains('/') {
             let site = self.desk.registry.by_id(&text)?;
             return site.map(Some).ok_or_else(|| {
-                Failure::new(Kind::NotFound, format!("there is no sandbox {}", crate::text::shown(&text)))
-                    .hint("respool sandboxes lists them")
+                Failure::new(
+                    Kind::NotFound,
+                    format!("there is no sandbox {}", crate::text::shown(&text)),
+                )
+                .hint("respool sandboxes lists them")
             });
         }
         Ok(Some(self.desk.site_at(&self.cwd.join(s))?))
@@ -112,7 +127,12 @@ impl App {
     /// conversation, both; else the sandbox of `-s` or of this folder.
     pub fn subject(&self) -> Result<Subject, Failure> {
         if let Some(site) = self.named_site()? {
-            let opened = self.global.conversation.as_ref().map(|_| self.opened(None)).transpose()?;
+            let opened = self
+                .global
+                .conversation
+                .as_ref()
+                .map(|_| self.opened(None))
+                .transpose()?;
             return Ok(Subject { opened, site });
         }
         match self.opened(None) {
@@ -121,7 +141,10 @@ impl App {
                     Some(site) => site,
                     None => self.desk.site(&opened.conversation)?,
                 };
-                Ok(Subject { opened: Some(opened), site })
+                Ok(Subject {
+                    opened: Some(opened),
+                    site,
+                })
             }
             Err(e) if self.global.conversation.is_none() && e.kind == Kind::NotFound => {
                 let site = self.desk.registry.find(&self.cwd)?.ok_or(e)?;
@@ -150,8 +173,11 @@ impl App {
         if CheckpointId::looks_like(text) {
             return Ok(CheckpointId(text.to_owned()));
         }
-        Err(Failure::new(Kind::Usage, format!("{} is no checkpoint id", crate::text::shown(text)))
-            .hint("respool timeline lists them"))
+        Err(Failure::new(
+            Kind::Usage,
+            format!("{} is no checkpoint id", crate::text::shown(text)),
+        )
+        .hint("respool timeline lists them"))
     }
 
     /// Asks, unless `--yes`. Without a terminal it refuses and says what it would have asked.
@@ -160,12 +186,19 @@ impl App {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::new(Kind::Refused, format!("it would ask: {question}")).hint("answer with --yes"));
+            return Err(
+                Failure::new(Kind::Refused, format!("it would ask: {question}")).hint("answer with --yes")
+            );
         }
         eprint!("{question} [y/N] ");
-        std::io::stderr().flush().map_err(|e| Failure::new(Kind::Failed, format!("cannot ask: {e}")))?;
+        std::io::stderr()
+            .flush()
+            .map_err(|e| Failure::new(Kind::Failed, format!("cannot ask: {e}")))?;
         let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line).map_err(|e| Failure::new(Kind::Failed, format!("no answer: {e}")))?;
+        std::io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .map_err(|e| Failure::new(Kind::Failed, format!("no answer: {e}")))?;
         if matches!(line.trim(), "y" | "Y" | "yes") {
             Ok(())
         } else {

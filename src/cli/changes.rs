@@ -34,14 +34,32 @@ pub fn one(app: &App, workspace: &Path, path: &Path) -> Result<PathBuf, Failure>
         }
     }
     let inside = clean.strip_prefix(workspace).map_err(|_| {
-        Failure::new(Kind::NotFound, format!("{} is not in the workspace {}", shown_path(path), shown_path(workspace)))
-            .path(path)
+        Failure::new(
+            Kind::NotFound,
+            format!(
+                "{} is not in the workspace {}",
+                shown_path(path),
+                shown_path(workspace)
+            ),
+        )
+        .path(path)
     })?;
-    Ok(if inside.as_os_str().is_empty() { PathBuf::from(".") } else { inside.to_owned() })
+    Ok(if inside.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        inside.to_owned()
+    })
 }
 
 /// The list between two states, narrowed to paths.
-pub fn list(app: &App, subject: &Subject, a: &State, b: &State, paths: &[PathBuf], times: bool) -> Result<Vec<Change>, Failure> {
+pub fn list(
+    app: &App,
+    subject: &Subject,
+    a: &State,
+    b: &State,
+    paths: &[PathBuf],
+    times: bool,
+) -> Result<Vec<Change>, Failure> {
     let all = Vault::changes(&subject.site.vault, a, b, times, &app.bar())?;
     if paths.is_empty() {
         return Ok(all);
@@ -54,7 +72,8 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf], times: bool) -> Done 
     let subject = app.subject()?;
     let (a, b) = (app.state(&subject, a)?, app.state(&subject, b)?);
     let list = list(app, &subject, &a.state, &b.state, paths, times)?;
-    app.out.result(&list, || list.iter().map(|c| line(app, c)).collect())
+    app.out
+        .result(&list, || list.iter().map(|c| line(app, c)).collect())
 }
 
 /// One row for people.

@@ -29,14 +29,18 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     }
     new.conversation = subject.timeline().map(|t| t.conversation.id.clone());
     let not_covered = site.not_covered()?;
-    let mut parts = vec![json!({"kind": PartKind::Workspace, "path": json_path(site.path()).0, "covered": true, "reason": null})];
+    let mut parts = vec![
+        json!({"kind": PartKind::Workspace, "path": json_path(site.path()).0, "covered": true, "reason": null}),
+    ];
     for p in &not_covered {
         let path = json_path(&site.path().join(p)).0;
         parts.push(json!({"kind": PartKind::Workspace, "path": path, "covered": false, "reason": "a subvolume or mount inside"}));
     }
     if app.global.dry_run {
         let doc = json!({"plan": {"steps": [format!("take a checkpoint of {}", shown_path(site.path()))], "parts": parts}});
-        return app.out.result(&doc, || format!("would take a checkpoint of {}\n", shown_path(site.path())));
+        return app.out.result(&doc, || {
+            format!("would take a checkpoint of {}\n", shown_path(site.path()))
+        });
     }
     let tools = Tools::of(site)?;
     let started = Instant::now();
@@ -59,7 +63,9 @@ pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
     let id = app.checkpoint_id(checkpoint)?;
     let subject = app.subject()?;
     Vault::label(&subject.site.vault, &id, text)?;
-    app.out.result(&json!({"checkpoint": id, "label": text}), || format!("{id} is labelled\n"))
+    app.out.result(&json!({"checkpoint": id, "label": text}), || {
+        format!("{id} is labelled\n")
+    })
 }
 
 /// Pins or unpins a checkpoint.
@@ -68,5 +74,7 @@ pub fn pin(app: &App, checkpoint: &str, pinned: bool) -> Done {
     let subject = app.subject()?;
     Vault::pin(&subject.site.vault, &id, pinned)?;
     let word = if pinned { "pinned" } else { "no longer pinned" };
-    app.out.result(&json!({"checkpoint": id, "pinned": pinned}), || format!("{id} is {word}\n"))
+    app.out.result(&json!({"checkpoint": id, "pinned": pinned}), || {
+        format!("{id} is {word}\n")
+    })
 }

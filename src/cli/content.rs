@@ -29,28 +29,46 @@ pub fn cat(app: &App, state: &str, path: &Path) -> Done {
             Content::Other(t) => format!("a {t:?}").to_lowercase(),
             Content::File { .. } => String::new(),
         };
-        return Err(Failure::new(Kind::Refused, format!("{} is no regular file but {what}", shown_path(&path))).path(path));
+        return Err(Failure::new(
+            Kind::Refused,
+            format!("{} is no regular file but {what}", shown_path(&path)),
+        )
+        .path(path));
     };
     if whole > bytes.len() as u64 {
-        return Err(Failure::new(Kind::Refused, format!("{} has {}: too large", shown_path(&path), size(whole))).path(path));
+        return Err(Failure::new(
+            Kind::Refused,
+            format!("{} has {}: too large", shown_path(&path), size(whole)),
+        )
+        .path(path));
     }
     if app.out.json {
         let text = std::str::from_utf8(&bytes).ok();
-        let exact = text.is_none().then(|| base64::engine::general_purpose::STANDARD.encode(&bytes));
-        return app.out.result(&json!({"path": json_path(&path).0, "size": whole, "text": text, "b64": exact}), String::new);
+        let exact = text
+            .is_none()
+            .then(|| base64::engine::general_purpose::STANDARD.encode(&bytes));
+        return app.out.result(
+            &json!({"path": json_path(&path).0, "size": whole, "text": text, "b64": exact}),
+            String::new,
+        );
     }
     if std::io::stdout().is_terminal() {
         // what the agent wrote must not drive the terminal
         let text = String::from_utf8_lossy(&bytes);
-        let safe: String = text.split_inclusive('\n').map(|l| match l.strip_suffix('\n') {
-            Some(l) => shown(&l.replace('\t', "    ")) + "\n",
-            None => shown(&l.replace('\t', "    ")),
-        }).collect();
+        let safe: String = text
+            .split_inclusive('\n')
+            .map(|l| match l.strip_suffix('\n') {
+                Some(l) => shown(&l.replace('\t', "    ")) + "\n",
+                None => shown(&l.replace('\t', "    ")),
+            })
+            .collect();
         return app.out.raw(safe.as_bytes());
     }
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(&bytes).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(Kind::Failed, format!("cannot write: {e}"))),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Kind::Failed, format!("cannot write: {e}")))
+        }
         _ => Ok(()),
     }
 }
@@ -59,7 +77,10 @@ pub fn cat(app: &App, state: &str, path: &Path) -> Done {
 pub fn ls(app: &App, state: &str, path: Option<&Path>) -> Done {
     let subject = app.subject()?;
     let state = app.state(&subject, state)?;
-    let path = path.map(|p| one(app, subject.site.path(), p)).transpose()?.unwrap_or_else(|| ".".into());
+    let path = path
+        .map(|p| one(app, subject.site.path(), p))
+        .transpose()?
+        .unwrap_or_else(|| ".".into());
     let entries = Vault::entries(&subject.site.vault, &state.state, &path)?;
     let rows: Vec<Value> = entries
         .iter()
@@ -73,7 +94,12 @@ pub fn ls(app: &App, state: &str, path: Option<&Path>) -> Done {
             .iter()
             .map(|e| {
                 let kind = format!("{:?}", e.file_type).to_lowercase();
-                format!("{:>6o} {:>10} {kind:<6} {}\n", e.mode, size(e.size), shown_path(&e.name))
+                format!(
+                    "{:>6o} {:>10} {kind:<6} {}\n",
+                    e.mode,
+                    size(e.size),
+                    shown_path(&e.name)
+                )
             })
             .collect()
     })

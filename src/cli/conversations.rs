@@ -18,10 +18,18 @@ pub fn run(app: &App, agent: Option<&str>) -> Done {
         let mut text = String::new();
         for c in &listing.conversations {
             let age = c.updated_at.map_or_else(|| "?".into(), |t| age(t, now));
-            let live = if c.live { app.out.paint("32", "live") } else { "    ".into() };
+            let live = if c.live {
+                app.out.paint("32", "live")
+            } else {
+                "    ".into()
+            };
             let place = c.workspace.as_deref().map_or_else(|| "-".into(), shown_path);
             let title = c.title.as_deref().map(first_line).unwrap_or_default();
-            text += &format!("{age:>4} {live} {:<36} {:<10} {place}\n     {title}\n", shown(&c.id), c.agent);
+            text += &format!(
+                "{age:>4} {live} {:<36} {:<10} {place}\n     {title}\n",
+                shown(&c.id),
+                c.agent
+            );
         }
         text
     })

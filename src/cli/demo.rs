@@ -19,16 +19,24 @@ pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&P
         return Err(Failure::new(Kind::Refused, "the copy vault is not built yet").hint("use: --vault btrfs"));
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::new(Kind::Refused, "the demo needs root: it mounts a file system").hint("run: sudo respool demo"));
+        return Err(
+            Failure::new(Kind::Refused, "the demo needs root: it mounts a file system")
+                .hint("run: sudo respool demo"),
+        );
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !without_terminal && !terminal {
-        return Err(Failure::new(Kind::Usage, "the demo needs a terminal").hint("without one: respool demo --headless --json"));
+        return Err(Failure::new(Kind::Usage, "the demo needs a terminal")
+            .hint("without one: respool demo --headless --json"));
     }
     super::signals::cancel_on_signals();
     let dir = dir.map(|d| app.cwd.join(d));
     let stage = Stage::set(dir.as_deref(), keep)?;
-    let done = if without_terminal { report(app, &stage) } else { screens(app, &stage) };
+    let done = if without_terminal {
+        report(app, &stage)
+    } else {
+        screens(app, &stage)
+    };
     // whatever happened, nothing is left behind
     let cleared = stage.clear();
     done?;
@@ -55,11 +63,23 @@ fn report(app: &App, stage: &Stage) -> Done {
             report.messages,
             report.checkpoints,
             report.rewound_to,
-            if report.verified { "checked, every file as it was" } else { "NOT as it was" },
-            if report.undone { "checked, every file as it was" } else { "NOT as it was" }
+            if report.verified {
+                "checked, every file as it was"
+            } else {
+                "NOT as it was"
+            },
+            if report.undone {
+                "checked, every file as it was"
+            } else {
+                "NOT as it was"
+            }
         )
     })?;
-    if good { Ok(()) } else { Err(Failure::new(Kind::Failed, "the demo's check failed")) }
+    if good {
+        Ok(())
+    } else {
+        Err(Failure::new(Kind::Failed, "the demo's check failed"))
+    }
 }
 
 fn screens(app: &App, stage: &Stage) -> Done {

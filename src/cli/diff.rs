@@ -22,18 +22,31 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
     let changes = list(app, &subject, &a.state, &b.state, paths, false)?;
     let vault: &dyn Vault = &subject.site.vault;
     let raw = !std::io::stdout().is_terminal() || app.out.json;
-    let limits = Limits { bytes: LIMIT, ..Limits::default() };
+    let limits = Limits {
+        bytes: LIMIT,
+        ..Limits::default()
+    };
     let mut out = Vec::new();
     for c in &changes {
         let x = side(vault, &a.state, c.old_path(), c.type_a)?;
         let y = side(vault, &b.state, &c.path, c.type_b)?;
-        let x = x.as_ref().map(|(mode, content)| Side { path: c.old_path(), mode: *mode, content });
-        let y = y.as_ref().map(|(mode, content)| Side { path: &c.path, mode: *mode, content });
+        let x = x.as_ref().map(|(mode, content)| Side {
+            path: c.old_path(),
+            mode: *mode,
+            content,
+        });
+        let y = y.as_ref().map(|(mode, content)| Side {
+            path: &c.path,
+            mode: *mode,
+            content,
+        });
         out.extend(unified(x, y, limits, raw));
     }
     if app.out.json {
         let text = String::from_utf8_lossy(&out);
-        return app.out.result(&json!({"diff": text, "changes": changes}), String::new);
+        return app
+            .out
+            .result(&json!({"diff": text, "changes": changes}), String::new);
     }
     if app.out.color {
         out = coloured(&out);
@@ -42,14 +55,25 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
 }
 
 /// Mode and content of one side; `None` where there is nothing or a folder.
-fn side(vault: &dyn Vault, state: &State, path: &Path, is: Option<FileType>) -> Result<Option<(u32, Content)>, EngineError> {
+fn side(
+    vault: &dyn Vault,
+    state: &State,
+    path: &Path,
+    is: Option<FileType>,
+) -> Result<Option<(u32, Content)>, EngineError> {
     if matches!(is, None | Some(FileType::Dir)) {
         return Ok(None);
     }
     let content = vault.read(state, path, LIMIT + 1)?;
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let entries = vault.entries(state, parent)?;
-    let mode = entries.iter().find(|e| Some(e.name.as_os_str()) == path.file_name()).map_or(0o644, |e| e.mode);
+    let mode = entries
+        .iter()
+        .find(|e| Some(e.name.as_os_str()) == path.file_name())
+        .map_or(0o644, |e| e.mode);
     Ok(Some((mode, content)))
 }
 

@@ -36,7 +36,12 @@ pub fn status(app: &App) -> Done {
 }
 
 fn line(c: &Container) -> String {
-    let mut text = format!("{} ({}, {})\n  its root file system: not covered\n", shown(&c.name), shown(&c.image), shown(&c.state));
+    let mut text = format!(
+        "{} ({}, {})\n  its root file system: not covered\n",
+        shown(&c.name),
+        shown(&c.image),
+        shown(&c.state)
+    );
     for m in &c.mounts {
         text += &format!("  {} at {}\n", shown_path(&m.source), shown_path(&m.destination));
     }

@@ -23,15 +23,23 @@ struct Check {
 
 fn check(check: &'static str, needed: bool, ok: bool, detail: impl Into<String>, hint: &str) -> Check {
     let hint = (!ok).then(|| hint.to_owned()).filter(|h| !h.is_empty());
-    Check { check, ok, needed, detail: detail.into(), hint }
+    Check {
+        check,
+        ok,
+        needed,
+        detail: detail.into(),
+        hint,
+    }
 }
 
 fn knows_btrfs() -> bool {
-    let known = || std::fs::read_to_string("/proc/filesystems").is_ok_and(|t| t.lines().any(|l| l.trim() == "btrfs"));
+    let known =
+        || std::fs::read_to_string("/proc/filesystems").is_ok_and(|t| t.lines().any(|l| l.trim() == "btrfs"));
     // the module may only not be loaded yet
     known() || Path::new("/sys/module/btrfs").exists() || {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        std::fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim())).is_ok_and(|t| t.contains("/btrfs.ko"))
+        std::fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim()))
+            .is_ok_and(|t| t.contains("/btrfs.ko"))
     }
 }
 
@@ -42,24 +50,61 @@ fn state_space(app: &App) -> Check {
         Ok(v) => {
             let free = v.f_bavail.saturating_mul(v.f_frsize);
             let detail = format!("{} has {} free", shown_path(dir), size(free));
-            check("space", true, free > 256 << 20, detail, "free space, or name another folder: --state-dir DIR")
+            check(
+                "space",
+                true,
+                free > 256 << 20,
+                detail,
+                "free space, or name another folder: --state-dir DIR",
+            )
         }
-        Err(e) => check("space", true, false, format!("{}: {e}", shown_path(there)), "name another folder: --state-dir DIR"),
+        Err(e) => check(
+            "space",
+            true,
+            false,
+            format!("{}: {e}", shown_path(there)),
+            "name another folder: --state-dir DIR",
+        ),
     }
 }
 
 fn pools(app: &App) -> Check {
-    let trouble: Vec<String> =
-        app.desk.registry.pools().into_iter().filter_map(|(_, p)| p.err().map(|e| e.to_string())).collect();
+    let trouble: Vec<String> = app
+        .desk
+        .registry
+        .pools()
+        .into_iter()
+        .filter_map(|(_, p)| p.err().map(|e| e.to_string()))
+        .collect();
     let n = app.desk.registry.listed().len();
-    let detail = if trouble.is_empty() { format!("{n} known, all can be opened") } else { trouble.join("; ") };
-    check("pools", false, trouble.is_empty(), detail, "see: respool pool status")
+    let detail = if trouble.is_empty() {
+        format!("{n} known, all can be opened")
+    } else {
+        trouble.join("; ")
+    };
+    check(
+        "pools",
+        false,
+        trouble.is_empty(),
+        detail,
+        "see: respool pool status",
+    )
 }
 
 fn conversations(app: &App) -> Check {
     let listing = app.desk.library.list(None);
-    let detail = format!("{} found, {} of them damaged", listing.conversations.len(), listing.damaged.len());
-    check("conversations", false, listing.damaged.is_empty(), detail, "respool conversations names them")
+    let detail = format!(
+        "{} found, {} of them damaged",
+        listing.conversations.len(),
+        listing.damaged.len()
+    );
+    check(
+        "conversations",
+        false,
+        listing.damaged.is_empty(),
+        detail,
+        "respool conversations names them",
+    )
 }
 
 /// Tells what works here.
@@ -67,8 +112,20 @@ pub fn run(app: &App) -> Done {
     let root = rustix::process::geteuid().is_root();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut checks = vec![
-        check("root", true, root, if root { "running as root" } else { "not root" }, "run: sudo respool doctor"),
-        check("btrfs", true, knows_btrfs(), format!("kernel {}", kernel.trim()), "load it: sudo modprobe btrfs"),
+        check(
+            "root",
+            true,
+            root,
+            if root { "running as root" } else { "not root" },
+            "run: sudo respool doctor",
+        ),
+        check(
+            "btrfs",
+            true,
+            knows_btrfs(),
+            format!("kernel {}", kernel.trim()),
+            "load it: sudo modprobe btrfs",
+        ),
         check(
             "loop",
             true,
@@ -83,8 +140,16 @@ pub fn run(app: &App) -> Done {
     }
     checks.push(conversations(app));
     let docker = containers();
-    let detail = docker.as_ref().map_or_else(ToString::to_string, |c| format!("{} containers", c.len()));
-    checks.push(check("docker", false, docker.is_ok(), detail, "only needed for agents in containers"));
+    let detail = docker
+        .as_ref()
+        .map_or_else(ToString::to_string, |c| format!("{} containers", c.len()));
+    checks.push(check(
+        "docker",
+        false,
+        docker.is_ok(),
+        detail,
+        "only needed for agents in containers",
+    ));
     let works = checks.iter().all(|c| c.ok || !c.needed);
     app.out.result(&checks, || {
         checks
@@ -95,7 +160,10 @@ pub fn run(app: &App) -> Done {
                     (false, true) => app.out.paint("31", "FAIL"),
                     (false, false) => app.out.paint("33", "note"),
                 };
-                let hint = c.hint.as_ref().map_or_else(String::new, |h| format!("\n       {h}"));
+                let hint = c
+                    .hint
+                    .as_ref()
+                    .map_or_else(String::new, |h| format!("\n       {h}"));
                 format!("{mark} {:<14} {}{hint}\n", c.check, c.detail)
             })
             .collect()

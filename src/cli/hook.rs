@@ -22,12 +22,18 @@ const INPUT: u64 = 64 << 20;
 /// code is 0 and the answer says why there is no checkpoint.
 pub fn run(global: Global, agent: &str) -> Done {
     if agent != "openhands" {
-        return Err(Failure::new(Kind::Usage, format!("{} has no hook here", crate::text::shown(agent))).hint("openhands"));
+        return Err(Failure::new(
+            Kind::Usage,
+            format!("{} has no hook here", crate::text::shown(agent)),
+        )
+        .hint("openhands"));
     }
     let out = Output::plain(false);
     let mut input = Vec::new();
     let read = std::io::stdin().lock().take(INPUT).read_to_end(&mut input);
-    let call = read.map_err(|e| format!("the hook's input: {e}")).and_then(|_| Call::openhands(&input));
+    let call = read
+        .map_err(|e| format!("the hook's input: {e}"))
+        .and_then(|_| Call::openhands(&input));
     let taken = match call {
         Ok(call) => match call.checkpoint() {
             None => return out.raw(br#"{"decision":"allow"}"#),
@@ -47,7 +53,8 @@ fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<(Checkpoint, String
         // nobody listens any more after the deadline; the process ends then
         drop(tell.send(take(state_dir, &call)));
     });
-    told.recv_timeout(DEADLINE).unwrap_or_else(|_| Err(format!("timeout after {} seconds", DEADLINE.as_secs())))
+    told.recv_timeout(DEADLINE)
+        .unwrap_or_else(|_| Err(format!("timeout after {} seconds", DEADLINE.as_secs())))
 }
 
 fn take(state_dir: Option<PathBuf>, call: &Call) -> Result<(Checkpoint, String), String> {
@@ -64,7 +71,11 @@ fn take(state_dir: Option<PathBuf>, call: &Call) -> Result<(Checkpoint, String),
     let new = call.checkpoint().ok_or("nothing to do")?;
     let log = crate::rewind::journal::Log::open(site.dir()).map_err(|e| words(&e))?;
     if log.interrupted().map_err(|e| words(&e))?.is_some() {
-        let why = if log.busy() { "a rewind is under way" } else { "a rewind was interrupted: run respool recover" };
+        let why = if log.busy() {
+            "a rewind is under way"
+        } else {
+            "a rewind was interrupted: run respool recover"
+        };
         return Err(why.into());
     }
     let taken = site.vault.checkpoint(&new).map_err(|e| words(&e))?;

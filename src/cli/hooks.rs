@@ -15,7 +15,9 @@ use crate::watch::hooks::{Edit, State, file_in, install, status, uninstall};
 pub fn run(app: &App, command: &HooksCommand) -> Done {
     let (HooksCommand::Install(args) | HooksCommand::Uninstall(args) | HooksCommand::Status(args)) = command;
     if args.agent != "openhands" {
-        return Err(Failure::new(Kind::Usage, format!("{} has no hook here", shown(&args.agent))).hint("openhands"));
+        return Err(
+            Failure::new(Kind::Usage, format!("{} has no hook here", shown(&args.agent))).hint("openhands"),
+        );
     }
     match command {
         HooksCommand::Install(args) => edit(app, args, true),
@@ -25,7 +27,8 @@ pub fn run(app: &App, command: &HooksCommand) -> Done {
 }
 
 fn binary() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::new(Kind::Failed, format!("respool's own path is not known: {e}")))
+    std::env::current_exe()
+        .map_err(|e| Failure::new(Kind::Failed, format!("respool's own path is not known: {e}")))
 }
 
 /// The workspace: that of the named conversation or sandbox, else the tracked one that this folder is in, else
@@ -45,25 +48,47 @@ fn workspace(app: &App) -> Result<PathBuf, Failure> {
 }
 
 fn edit(app: &App, args: &HooksArgs, put: bool) -> Done {
-    let dir = if args.user { app.who.home.clone() } else { workspace(app)? };
+    let dir = if args.user {
+        app.who.home.clone()
+    } else {
+        workspace(app)?
+    };
     let file = file_in(&dir);
-    let verb = if put { "put the hook into" } else { "take the hook out of" };
+    let verb = if put {
+        "put the hook into"
+    } else {
+        "take the hook out of"
+    };
     if app.global.dry_run {
         let step = format!("{verb} {}", shown_path(&file));
-        return app.out.result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
+        return app
+            .out
+            .result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
     }
-    let done = if put { install(&dir, &binary()?, app.global.state_dir.as_deref())? } else { uninstall(&dir)? };
+    let done = if put {
+        install(&dir, &binary()?, app.global.state_dir.as_deref())?
+    } else {
+        uninstall(&dir)?
+    };
     let word = match done {
         Edit::Unchanged => "nothing was to be done",
         Edit::Written => "written",
         Edit::Deleted => "deleted: it held nothing else",
     };
-    app.out.result(&json!({"file": shown_path(&file), "done": done}), || format!("{}: {word}\n", shown_path(&file)))
+    app.out
+        .result(&json!({"file": shown_path(&file), "done": done}), || {
+            format!("{}: {word}\n", shown_path(&file))
+        })
 }
 
 fn show(app: &App) -> Done {
     let dir = workspace(app)?;
-    let all = status(Some(&dir), &app.who.home, &binary()?, app.global.state_dir.as_deref())?;
+    let all = status(
+        Some(&dir),
+        &app.who.home,
+        &binary()?,
+        app.global.state_dir.as_deref(),
+    )?;
     let site = app.desk.registry.find(&dir);
     let (tracked, why) = match &site {
         Ok(Some(_)) => (true, None),

@@ -72,12 +72,22 @@ fn usage(args: &[OsString], e: &clap::Error) -> ExitCode {
     }
     let json = args.iter().take_while(|a| *a != "--").any(|a| a == "--json");
     let text = e.to_string();
-    let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let first = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned();
     if json {
         let failure = Failure::new(Kind::Usage, crate::text::shown(&first)).hint("respool --help");
         Output::plain(true).failure(&failure);
     } else {
-        eprint!("{}", text.lines().map(|l| format!("{}\n", crate::text::shown(l))).collect::<String>());
+        eprint!(
+            "{}",
+            text.lines()
+                .map(|l| format!("{}\n", crate::text::shown(l)))
+                .collect::<String>()
+        );
     }
     ExitCode::from(Kind::Usage.exit_code())
 }
@@ -92,8 +102,15 @@ fn logging(verbose: u8, quiet: bool) {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("RESPOOL_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("respool={level}")));
-    let format = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if let Err(e) = format.without_time().with_target(false).with_ansi(false).try_init() {
+    let format = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    if let Err(e) = format
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .try_init()
+    {
         eprintln!("respool: no log: {e}");
     }
 }
@@ -102,14 +119,21 @@ fn logging(verbose: u8, quiet: bool) {
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: now.maximum, maximum: now.maximum };
+    let wanted = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
     if let Err(e) = setrlimit(Resource::Nofile, wanted) {
         tracing::debug!("the limit of open files stays as it is: {e}");
     }
 }
 
 fn dispatch(cli: Cli) -> Done {
-    let Cli { global, open, command } = cli;
+    let Cli {
+        global,
+        open,
+        command,
+    } = cli;
     let Some(command) = command else {
         return open::run(global, open);
     };
@@ -128,7 +152,12 @@ fn dispatch(cli: Cli) -> Done {
 
 fn with_app(app: App, command: Command) -> Done {
     match command {
-        Command::Demo { headless, vault, dir, keep } => demo::run(&app, headless, vault, dir.as_deref(), keep),
+        Command::Demo {
+            headless,
+            vault,
+            dir,
+            keep,
+        } => demo::run(&app, headless, vault, dir.as_deref(), keep),
         Command::Track(args) => track::track(&app, &args),
         Command::Untrack { dir } => track::untrack(&app, &dir),
         Command::Sandboxes => sandboxes::run(&app),
@@ -147,12 +176,18 @@ fn with_app(app: App, command: Command) -> Done {
         Command::Label { checkpoint, text } => checkpoint::label(&app, &checkpoint, &text),
         Command::Pin { checkpoint } => checkpoint::pin(&app, &checkpoint, true),
         Command::Unpin { checkpoint } => checkpoint::pin(&app, &checkpoint, false),
-        Command::Prune { keep, keep_within, max_bytes } => prune::run(&app, keep, keep_within.as_deref(), max_bytes.as_deref()),
+        Command::Prune {
+            keep,
+            keep_within,
+            max_bytes,
+        } => prune::run(&app, keep, keep_within.as_deref(), max_bytes.as_deref()),
         Command::Space => sandboxes::space(&app),
         Command::Pool(command) => pool::run(&app, command),
         Command::Watch { conversations } => watch::run(&app, &conversations),
         Command::Hooks { command } => hooks::run(&app, &command),
-        Command::Docker { command: args::DockerCommand::Status } => docker::status(&app),
+        Command::Docker {
+            command: args::DockerCommand::Status,
+        } => docker::status(&app),
         Command::Why { path } => why::run(&app, &path),
         Command::Doctor => doctor::run(&app),
         Command::Completions { .. } | Command::Man | Command::Thaw | Command::Hook { .. } => Ok(()),

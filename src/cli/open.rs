@@ -18,9 +18,15 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     if global.json || !terminal {
         let what = open.map_or_else(
             || "the timeline needs a terminal".to_owned(),
-            |w| format!("{} is no command, and the timeline needs a terminal", shown(&w.to_string_lossy())),
+            |w| {
+                format!(
+                    "{} is no command, and the timeline needs a terminal",
+                    shown(&w.to_string_lossy())
+                )
+            },
         );
-        return Err(Failure::new(Kind::Usage, what).hint("respool --help; without a terminal: respool timeline --json"));
+        return Err(Failure::new(Kind::Usage, what)
+            .hint("respool --help; without a terminal: respool timeline --json"));
     }
     let app = App::new(global)?;
     let named = open.as_ref().or(app.global.conversation.as_ref());
@@ -28,7 +34,10 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
         (Ok(found), _) => Some(found.1),
         // an unknown first word is usage, whatever it was meant to be
         (Err(e), Some(word)) if e.kind == Kind::NotFound && open.is_some() => {
-            let what = format!("{} is neither a command nor a conversation", shown(&word.to_string_lossy()));
+            let what = format!(
+                "{} is neither a command nor a conversation",
+                shown(&word.to_string_lossy())
+            );
             return Err(Failure::new(Kind::Usage, what).hint("respool --help; respool conversations"));
         }
         (Err(e), Some(_)) => return Err(e),
@@ -46,7 +55,9 @@ pub fn options(app: &App, store: Option<PathBuf>) -> Result<Options, Failure> {
     if let Some(file) = &app.config.file {
         options.paths.push(("config", file.clone()));
     }
-    options.paths.push(("state", app.desk.registry.state_dir().to_owned()));
+    options
+        .paths
+        .push(("state", app.desk.registry.state_dir().to_owned()));
     Ok(options)
 }
 

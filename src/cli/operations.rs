@@ -32,7 +32,12 @@ fn line(o: &Operation, now: chrono::DateTime<chrono::Utc>) -> String {
         OperationState::RolledBack => "rolled back",
     };
     let kind = format!("{:?}", o.kind).to_lowercase();
-    format!("{:>4}  {}  {kind:<8} {state:<11} {}\n", age(o.time, now), o.id, shown(o.message.as_deref().unwrap_or("")))
+    format!(
+        "{:>4}  {}  {kind:<8} {state:<11} {}\n",
+        age(o.time, now),
+        o.id,
+        shown(o.message.as_deref().unwrap_or(""))
+    )
 }
 
 /// Before a command that writes: finishes or rolls back what a crash left, and says so.
@@ -46,7 +51,10 @@ pub fn recover_first(app: &App, site: &Site) -> Result<(), Failure> {
 fn said(r: &Recovered) -> String {
     match r.outcome {
         How::Finished => format!("operation {} had been cut short; it is finished now", r.operation),
-        How::RolledBack => format!("operation {} had been cut short; everything is as before it", r.operation),
+        How::RolledBack => format!(
+            "operation {} had been cut short; everything is as before it",
+            r.operation
+        ),
     }
 }
 

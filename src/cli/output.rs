@@ -27,7 +27,12 @@ pub struct Failure {
 impl Failure {
     /// A failure of the command line itself.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), path: None, hint: None }
+        Self {
+            kind,
+            message: message.into(),
+            path: None,
+            hint: None,
+        }
     }
     /// With what helps.
     #[must_use]
@@ -81,12 +86,20 @@ impl Output {
             Color::Never => false,
             Color::Auto => std::io::stdout().is_terminal() && !no_color,
         };
-        Self { json: global.json, color, quiet: global.quiet }
+        Self {
+            json: global.json,
+            color,
+            quiet: global.quiet,
+        }
     }
 
     /// Without any option.
     pub fn plain(json: bool) -> Self {
-        Self { json, color: false, quiet: false }
+        Self {
+            json,
+            color: false,
+            quiet: false,
+        }
     }
 
     /// Prints `value` as the one JSON document, or `text` for people. A closed pipe is no failure.
@@ -106,9 +119,10 @@ impl Output {
     pub fn raw(&self, bytes: &[u8]) -> Done {
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Failure::new(Kind::Failed, format!("cannot write the output: {e}")))
-            }
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+                Kind::Failed,
+                format!("cannot write the output: {e}"),
+            )),
             _ => Ok(()),
         }
     }
@@ -122,7 +136,11 @@ impl Output {
 
     /// Text in a colour (an SGR number), where there is colour.
     pub fn paint(&self, sgr: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{sgr}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.color {
+            format!("\x1b[{sgr}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Prints a failure: JSON on stdout where asked for, always a line on stderr.

@@ -19,9 +19,15 @@ use crate::text::{shown_path, size};
 
 /// A size: `20G`, `500M`, `1048576`. Powers of 1024.
 pub fn bytes(text: &str) -> Result<u64, Failure> {
-    let wrong = || Failure::new(Kind::Usage, format!("{} is no size", crate::text::shown(text))).hint("for example 20G or 500M");
+    let wrong = || {
+        Failure::new(Kind::Usage, format!("{} is no size", crate::text::shown(text)))
+            .hint("for example 20G or 500M")
+    };
     let upper = text.trim().to_ascii_uppercase();
-    let upper = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let upper = upper
+        .strip_suffix("IB")
+        .or_else(|| upper.strip_suffix('B'))
+        .unwrap_or(&upper);
     let (digits, shift) = match upper.chars().last() {
         Some('K') => (&upper[..upper.len() - 1], 10),
         Some('M') => (&upper[..upper.len() - 1], 20),
@@ -36,7 +42,11 @@ pub fn bytes(text: &str) -> Result<u64, Failure> {
 /// Looks after the pools.
 pub fn run(app: &App, command: PoolCommand) -> Done {
     match command {
-        PoolCommand::Create { image, size, preallocate } => create(app, image, &size, preallocate),
+        PoolCommand::Create {
+            image,
+            size,
+            preallocate,
+        } => create(app, image, &size, preallocate),
         PoolCommand::Status => status(app),
         PoolCommand::Grow { size, pool } => grow(app, &size, pool.as_deref()),
         PoolCommand::Mount => mount(app),
@@ -51,13 +61,21 @@ fn create(app: &App, image: Option<PathBuf>, wanted: &str, preallocate: bool) ->
     let wanted = bytes(wanted)?;
     if app.global.dry_run {
         let step = format!("make {} of {}", shown_path(&image), size(wanted));
-        return app.out.result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
+        return app
+            .out
+            .result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
     }
     registry.prepare()?;
     image::create(&image, wanted, preallocate)?;
     let pool = registry.open_image(&image)?;
     let status = pool.status()?;
-    app.out.result(&status, || format!("made {}, mounted at {}\n", shown_path(&image), shown_path(pool.mount())))
+    app.out.result(&status, || {
+        format!(
+            "made {}, mounted at {}\n",
+            shown_path(&image),
+            shown_path(pool.mount())
+        )
+    })
 }
 
 fn entry_name(entry: &PoolEntry) -> &Path {
@@ -72,9 +90,13 @@ fn status(app: &App) -> Done {
         // nothing is attached or mounted to answer this
         let row = match &entry {
             PoolEntry::Image(image) => peek(&image.0, &mnt).map(|s| json!(s)),
-            PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt).and_then(|p| p.status()).map(|s| json!(s)),
+            PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)
+                .and_then(|p| p.status())
+                .map(|s| json!(s)),
         };
-        rows.push(row.unwrap_or_else(|e| json!({"image": shown_path(entry_name(&entry)), "mounted": false, "trouble": e.to_string()})));
+        rows.push(row.unwrap_or_else(
+            |e| json!({"image": shown_path(entry_name(&entry)), "mounted": false, "trouble": e.to_string()}),
+        ));
     }
     app.out.result(&rows, || {
         if rows.is_empty() {
@@ -87,9 +109,21 @@ fn status(app: &App) -> Done {
 fn line(s: &Value) -> String {
     let bytes = |k: &str| s[k].as_u64().map_or_else(|| "?".into(), size);
     let place = s["image"].as_str().or_else(|| s["mount"].as_str()).unwrap_or("?");
-    let mounted = if s["mounted"] == true { "mounted" } else { "not mounted" };
-    let trouble = s["trouble"].as_str().map_or_else(String::new, |t| format!("  TROUBLE: {t}"));
-    format!("{place}: {mounted}, {} used of {}, {} free, its disk has {} free{trouble}\n", bytes("used"), bytes("size"), bytes("available"), bytes("host_free"))
+    let mounted = if s["mounted"] == true {
+        "mounted"
+    } else {
+        "not mounted"
+    };
+    let trouble = s["trouble"]
+        .as_str()
+        .map_or_else(String::new, |t| format!("  TROUBLE: {t}"));
+    format!(
+        "{place}: {mounted}, {} used of {}, {} free, its disk has {} free{trouble}\n",
+        bytes("used"),
+        bytes("size"),
+        bytes("available"),
+        bytes("host_free")
+    )
 }
 
 fn opened(app: &App) -> Result<Vec<Pool>, Failure> {
@@ -103,18 +137,32 @@ fn opened(app: &App) -> Result<Vec<Pool>, Failure> {
 fn grow(app: &App, wanted: &str, which: Option<&str>) -> Done {
     let wanted = bytes(wanted)?;
     let mut pools = opened(app)?;
-    pools.retain(|p| which.is_none_or(|w| crate::engine::subvolume::hex(&p.fsid()).starts_with(w) || p.image() == Some(Path::new(w))));
+    pools.retain(|p| {
+        which.is_none_or(|w| {
+            crate::engine::subvolume::hex(&p.fsid()).starts_with(w) || p.image() == Some(Path::new(w))
+        })
+    });
     let [pool] = pools.as_slice() else {
-        return Err(Failure::new(if pools.is_empty() { Kind::NotFound } else { Kind::Refused }, format!("{} pools fit", pools.len()))
-            .hint("name one: --pool IMAGE; respool pool status lists them"));
+        return Err(Failure::new(
+            if pools.is_empty() {
+                Kind::NotFound
+            } else {
+                Kind::Refused
+            },
+            format!("{} pools fit", pools.len()),
+        )
+        .hint("name one: --pool IMAGE; respool pool status lists them"));
     };
     if app.global.dry_run {
         let step = format!("grow {} to {}", shown_path(pool.mount()), size(wanted));
-        return app.out.result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
+        return app
+            .out
+            .result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
     }
     pool.grow(wanted)?;
     let status = pool.status()?;
-    app.out.result(&status, || format!("it has {} now\n", size(status.size)))
+    app.out
+        .result(&status, || format!("it has {} now\n", size(status.size)))
 }
 
 fn mount(app: &App) -> Done {
@@ -194,7 +242,8 @@ fn check(app: &App) -> Done {
             .collect()
     })?;
     if bad > 0 {
-        return Err(Failure::new(Kind::Damaged, format!("{bad} pools are damaged")).hint("make copies of what matters"));
+        return Err(Failure::new(Kind::Damaged, format!("{bad} pools are damaged"))
+            .hint("make copies of what matters"));
     }
     Ok(())
 }

@@ -20,8 +20,13 @@ use crate::timeline::desk::THINNED;
 
 /// An age: `30d`, `12h`, `45m`, `90s`.
 fn within(text: &str) -> Result<TimeDelta, Failure> {
-    let wrong = || Failure::new(Kind::Usage, format!("{} is no age", crate::text::shown(text))).hint("for example 30d or 12h");
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let wrong = || {
+        Failure::new(Kind::Usage, format!("{} is no age", crate::text::shown(text)))
+            .hint("for example 30d or 12h")
+    };
+    let (number, unit) = text
+        .split_at_checked(text.len().saturating_sub(1))
+        .ok_or_else(wrong)?;
     let n: i64 = number.parse().map_err(|_| wrong())?;
     match unit {
         "d" => TimeDelta::try_days(n),
@@ -38,11 +43,15 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     let defaults = &app.config.retention;
     let rules = Keep {
         newest: keep.or(defaults.keep),
-        within: keep_within.or(defaults.keep_within.as_deref()).map(within).transpose()?,
+        within: keep_within
+            .or(defaults.keep_within.as_deref())
+            .map(within)
+            .transpose()?,
     };
     let limit = max_bytes.map(bytes).transpose()?.or(defaults.max_bytes);
     if rules.newest.is_none() && rules.within.is_none() && limit.is_none() {
-        return Err(Failure::new(Kind::Usage, "nothing says what to keep").hint("name it: --keep N, --keep-within 30d or --max-bytes 10G"));
+        return Err(Failure::new(Kind::Usage, "nothing says what to keep")
+            .hint("name it: --keep N, --keep-within 30d or --max-bytes 10G"));
     }
     let subject = app.subject()?;
     let site = &subject.site;
@@ -51,22 +60,32 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     let gone = to_remove(&all, &rules, now);
     let ids: Vec<CheckpointId> = gone.iter().map(|c| c.meta.id.clone()).collect();
     if app.global.dry_run {
-        return app.out.result(&json!({"plan": {"remove": ids}}), || ids.iter().map(|i| format!("{i}\n")).collect());
+        return app.out.result(&json!({"plan": {"remove": ids}}), || {
+            ids.iter().map(|i| format!("{i}\n")).collect()
+        });
     }
     recover_first(app, site)?;
     if !ids.is_empty() || limit.is_some() {
-        app.confirm(&format!("remove {} checkpoints of {} for good?", ids.len(), shown_path(site.path())))?;
+        app.confirm(&format!(
+            "remove {} checkpoints of {} for good?",
+            ids.len(),
+            shown_path(site.path())
+        ))?;
     }
     remember(app, site.dir(), &gone)?;
     let mut removed = ids.clone();
     let bar = app.bar();
-    let mut freed = space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || Vault::remove(&site.vault, &ids, &bar))?;
+    let mut freed = space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
+        Vault::remove(&site.vault, &ids, &bar)
+    })?;
     if let Some(limit) = limit {
         freed += down_to(app, &subject.site, limit, &mut removed, &bar)?;
     }
     drop(bar);
     let doc = json!({"removed": removed, "freed_bytes": freed});
-    app.out.result(&doc, || format!("{} removed, {} freed\n", removed.len(), size(freed)))
+    app.out.result(&doc, || {
+        format!("{} removed, {} freed\n", removed.len(), size(freed))
+    })
 }
 
 /// Removes the oldest that may go, one by one, until the pool holds at most `limit` bytes.
@@ -83,11 +102,22 @@ fn down_to(
             return Ok(freed);
         }
         let all = Vault::checkpoints(&site.vault)?;
-        let may = to_remove(&all, &Keep { newest: Some(1), within: None }, Utc::now());
-        let Some(oldest) = may.first() else { return Ok(freed) };
+        let may = to_remove(
+            &all,
+            &Keep {
+                newest: Some(1),
+                within: None,
+            },
+            Utc::now(),
+        );
+        let Some(oldest) = may.first() else {
+            return Ok(freed);
+        };
         remember(app, site.dir(), std::slice::from_ref(oldest))?;
         let ids = vec![oldest.meta.id.clone()];
-        freed += space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || Vault::remove(&site.vault, &ids, bar))?;
+        freed += space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
+            Vault::remove(&site.vault, &ids, bar)
+        })?;
         removed.extend(ids);
     }
 }
@@ -101,11 +131,21 @@ fn remember(_app: &App, dir: &std::path::Path, gone: &[Checkpoint]) -> Result<()
         .filter_map(|l| serde_json::from_str(l).ok())
         .collect();
     let mut text = String::new();
-    for id in gone.iter().filter_map(|c| c.meta.message.as_ref()).filter(|m| !known.contains(*m)) {
+    for id in gone
+        .iter()
+        .filter_map(|c| c.meta.message.as_ref())
+        .filter(|m| !known.contains(*m))
+    {
         text += &format!("{}\n", json!(id));
     }
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).map_err(EngineError::io("write", &path))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(EngineError::io("write", &path))?;
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(EngineError::io("write", &path))?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(EngineError::io("write", &path))?;
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use super::args::RewindArgs;
 use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
-use crate::engine::vault::Vault;
 use crate::engine::State;
+use crate::engine::vault::Vault;
 use crate::failure::Kind;
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
@@ -24,8 +24,11 @@ const SHOWN: usize = 40;
 /// Goes back to a state.
 pub fn run(app: &App, args: &RewindArgs) -> Done {
     if args.chat {
-        return Err(Failure::new(Kind::Refused, "the conversation of this agent cannot be moved yet")
-            .hint("restore the files alone: --files"));
+        return Err(Failure::new(
+            Kind::Refused,
+            "the conversation of this agent cannot be moved yet",
+        )
+        .hint("restore the files alone: --files"));
     }
     let subject = app.subject()?;
     let target = app.state(&subject, &args.state)?;
@@ -35,22 +38,45 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     if !app.global.dry_run {
         recover_first(app, &subject.site)?;
     }
-    let paths = if args.paths.is_empty() { None } else { Some(relative(app, &subject, &args.paths)?) };
-    let scope = Scope { paths, keep_mine: args.keep_mine, only_turn: args.only_turn };
-    let seen = survey(subject.timeline(), &subject.site, &target, &id, &scope, &app.bar())?;
+    let paths = if args.paths.is_empty() {
+        None
+    } else {
+        Some(relative(app, &subject, &args.paths)?)
+    };
+    let scope = Scope {
+        paths,
+        keep_mine: args.keep_mine,
+        only_turn: args.only_turn,
+    };
+    let seen = survey(
+        subject.timeline(),
+        &subject.site,
+        &target,
+        &id,
+        &scope,
+        &app.bar(),
+    )?;
     let (plan, selection) = (seen.plan, seen.selection);
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(app, &plan));
     }
     if let Some(b) = plan.blockers.iter().find(|b| b.stops) {
-        return Err(Failure::new(Kind::Refused, b.what.clone()).hint("respool rewind --dry-run shows the plan"));
+        return Err(
+            Failure::new(Kind::Refused, b.what.clone()).hint("respool rewind --dry-run shows the plan")
+        );
     }
     if !app.global.yes {
         app.out.say(text(app, &plan).trim_end());
     }
     app.confirm(&format!("go back to {}?", plan.target_words))?;
     let words = format!("to {}", target.words);
-    let order = Order { kind: OperationKind::Rewind, target: id, words, selection, of: None };
+    let order = Order {
+        kind: OperationKind::Rewind,
+        target: id,
+        words,
+        selection,
+        of: None,
+    };
     carry_out(app, &subject, &order)
 }
 
@@ -87,7 +113,11 @@ fn text(app: &App, plan: &Plan) -> String {
     out += "changes since then, all taken back:\n";
     for c in plan.changes.iter().take(SHOWN) {
         let own = plan.yours.contains(&c.path);
-        out += &format!("  {}{}", line(app, c).trim_end(), if own { "   YOURS\n" } else { "\n" });
+        out += &format!(
+            "  {}{}",
+            line(app, c).trim_end(),
+            if own { "   YOURS\n" } else { "\n" }
+        );
     }
     if plan.changes.len() > SHOWN {
         out += &format!("  ... and {} more\n", plan.changes.len() - SHOWN);
@@ -95,7 +125,11 @@ fn text(app: &App, plan: &Plan) -> String {
     if plan.changes.is_empty() {
         out += "  none\n";
     }
-    let hidden: Vec<&PathBuf> = plan.yours.iter().filter(|p| !plan.changes.iter().take(SHOWN).any(|c| c.path == **p)).collect();
+    let hidden: Vec<&PathBuf> = plan
+        .yours
+        .iter()
+        .filter(|p| !plan.changes.iter().take(SHOWN).any(|c| c.path == **p))
+        .collect();
     for p in hidden {
         out += &format!("  yours too: {}\n", shown_path(p));
     }
@@ -136,7 +170,9 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
             "check every path and attribute".to_owned(),
         ];
         let doc = json!({"plan": {"steps": steps, "changes": changes, "yours": [], "blockers": []}});
-        return app.out.result(&doc, || changes.iter().map(|c| line(app, c)).collect());
+        return app
+            .out
+            .result(&doc, || changes.iter().map(|c| line(app, c)).collect());
     }
     app.confirm(&format!("go back to {}?", order.words))?;
     carry_out(app, &subject, &order)

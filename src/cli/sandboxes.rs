@@ -23,7 +23,11 @@ pub fn run(app: &App) -> Done {
     app.out.result(&rows, || {
         let mut out = String::new();
         for r in &rows {
-            let mounted = if r["mounted"] == true { "mounted" } else { "not mounted" };
+            let mounted = if r["mounted"] == true {
+                "mounted"
+            } else {
+                "not mounted"
+            };
             let _written = writeln!(
                 out,
                 "{}  {:<11}  {:>4} checkpoints  {}",
@@ -33,7 +37,11 @@ pub fn run(app: &App) -> Done {
                 shown(r["path"].as_str().unwrap_or("?"))
             );
         }
-        if rows.is_empty() { "nothing is tracked; put a project under respool: sudo respool track DIR\n".into() } else { out }
+        if rows.is_empty() {
+            "nothing is tracked; put a project under respool: sudo respool track DIR\n".into()
+        } else {
+            out
+        }
     })
 }
 
@@ -69,8 +77,11 @@ pub fn space(app: &App) -> Done {
         let Ok(record) = l.record else { continue };
         let (path, pool) = (record.path.clone(), i);
         let again = app.desk.registry.by_id(&record.id).ok().flatten();
-        let count = again.as_ref().map(|s: &Site| Vault::checkpoints(&s.vault).map_or(0, |c| c.len()));
-        sandboxes.push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": count}));
+        let count = again
+            .as_ref()
+            .map(|s: &Site| Vault::checkpoints(&s.vault).map_or(0, |c| c.len()));
+        sandboxes
+            .push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": count}));
     }
     let doc = json!({"pools": list, "sandboxes": sandboxes});
     app.out.result(&doc, || {
@@ -88,7 +99,12 @@ pub fn space(app: &App) -> Done {
             );
         }
         for s in &sandboxes {
-            let _written = writeln!(out, "{}: {} checkpoints", shown(s["path"].as_str().unwrap_or("?")), s["checkpoints"]);
+            let _written = writeln!(
+                out,
+                "{}: {} checkpoints",
+                shown(s["path"].as_str().unwrap_or("?")),
+                s["checkpoints"]
+            );
         }
         out
     })

@@ -15,7 +15,10 @@ pub fn run(app: &App, conversation: Option<&OsString>) -> Done {
     if let Some(site) = opened.site.take() {
         let bar = app.bar();
         if let Err(e) = app.desk.count(&site, &mut opened.timeline.rows, &bar) {
-            opened.timeline.notices.push(format!("changes are not counted: {e}"));
+            opened
+                .timeline
+                .notices
+                .push(format!("changes are not counted: {e}"));
         }
     }
     for n in &opened.timeline.notices {
@@ -31,7 +34,11 @@ fn text(app: &App, timeline: &Timeline) -> String {
         let number = row.message.map_or_else(|| "   -".into(), |n| format!("{n:>4}"));
         let age = row.time.map_or_else(String::new, |t| age(t, now));
         let line = format!("{number} {age:>4}  {:<13} {}", mark(row), first_line(&row.text));
-        let line = if row.active { line } else { app.out.paint("2", &line) };
+        let line = if row.active {
+            line
+        } else {
+            app.out.paint("2", &line)
+        };
         let _written = writeln!(out, "{}{}", line.trim_end(), counted(row));
     }
     if timeline.rows.is_empty() {
@@ -67,7 +74,15 @@ fn word(state: CheckpointState) -> &'static str {
 }
 
 fn counted(row: &Row) -> String {
-    let part = |c: &Counts| format!("+{} ~{} -{} >{}", c.added, c.modified + c.other, c.deleted, c.renamed);
+    let part = |c: &Counts| {
+        format!(
+            "+{} ~{} -{} >{}",
+            c.added,
+            c.modified + c.other,
+            c.deleted,
+            c.renamed
+        )
+    };
     let mut out = String::new();
     if let Some(c) = row.changes.filter(|c| c.total() > 0) {
         let _written = write!(out, "  [{}]", part(&c));

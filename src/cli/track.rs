@@ -20,13 +20,22 @@ use crate::text::{json_path, shown_path};
 
 fn folder(app: &App, dir: &Path) -> Result<PathBuf, Failure> {
     let path = app.cwd.join(dir);
-    let gone = |e: std::io::Error| Failure::new(Kind::NotFound, format!("there is no folder {}: {e}", shown_path(dir))).path(dir);
+    let gone = |e: std::io::Error| {
+        Failure::new(
+            Kind::NotFound,
+            format!("there is no folder {}: {e}", shown_path(dir)),
+        )
+        .path(dir)
+    };
     let meta = std::fs::symlink_metadata(&path).map_err(gone)?;
     let resolved = path.canonicalize().map_err(gone)?;
     if meta.is_symlink() {
-        return Err(Failure::new(Kind::Refused, format!("{} is a link to {}", shown_path(dir), shown_path(&resolved)))
-            .path(dir)
-            .hint("name the folder itself"));
+        return Err(Failure::new(
+            Kind::Refused,
+            format!("{} is a link to {}", shown_path(dir), shown_path(&resolved)),
+        )
+        .path(dir)
+        .hint("name the folder itself"));
     }
     if !meta.is_dir() {
         return Err(Failure::new(Kind::Refused, format!("{} is no folder", shown_path(dir))).path(dir));
@@ -41,8 +50,14 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
         let path = path.canonicalize().unwrap_or(path);
         out.push(Reserved { path, what });
     };
-    add(app.desk.registry.state_dir().to_owned(), "respool's state folder".into());
-    add(PathBuf::from(crate::paths::SYSTEM_STATE), "respool's state folder".into());
+    add(
+        app.desk.registry.state_dir().to_owned(),
+        "respool's state folder".into(),
+    );
+    add(
+        PathBuf::from(crate::paths::SYSTEM_STATE),
+        "respool's state folder".into(),
+    );
     if let Some(image) = image {
         add(image.to_owned(), "the image of the pool".into());
     }
@@ -55,7 +70,11 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
         add(store, what);
     }
     if let Ok((_, all, _)) = app.desk.registry.all() {
-        for record in all.into_iter().filter_map(|(_, l)| l.record.ok()).filter(|r| r.tracked) {
+        for record in all
+            .into_iter()
+            .filter_map(|(_, l)| l.record.ok())
+            .filter(|r| r.tracked)
+        {
             let what = format!("the workspace of sandbox {}", record.id);
             add(record.path, what);
         }
@@ -64,7 +83,8 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
 }
 
 fn wants_copy(app: &App, args: &TrackArgs) -> bool {
-    args.vault == Some(VaultChoice::Copy) || args.vault.is_none() && app.config.sandbox.vault == VaultSetting::Copy
+    args.vault == Some(VaultChoice::Copy)
+        || args.vault.is_none() && app.config.sandbox.vault == VaultSetting::Copy
 }
 
 /// Puts a workspace under respool.
@@ -74,16 +94,25 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         return Err(Failure::new(Kind::Refused, "the copy vault is not built yet").hint("use: --vault btrfs"));
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::new(Kind::Refused, "tracking needs root: it mounts a file system")
-            .hint(format!("run: sudo respool track {}", crate::text::shell_word(&path))));
+        return Err(
+            Failure::new(Kind::Refused, "tracking needs root: it mounts a file system").hint(format!(
+                "run: sudo respool track {}",
+                crate::text::shell_word(&path)
+            )),
+        );
     }
     recover_adoptions_first(app)?;
     if let Some(site) = tracked_already(app, &path)? {
         let what = format!("{} is tracked already, as {}", shown_path(&path), site);
-        return Err(Failure::new(Kind::Refused, what).path(path).hint("respool sandboxes lists what is tracked"));
+        return Err(Failure::new(Kind::Refused, what)
+            .path(path)
+            .hint("respool sandboxes lists what is tracked"));
     }
     let way = means(&path)?;
-    let image = args.image.clone().map_or_else(|| app.desk.registry.default_image(), |i| app.cwd.join(i));
+    let image = args
+        .image
+        .clone()
+        .map_or_else(|| app.desk.registry.default_image(), |i| app.cwd.join(i));
     check_place(&path, &reserved(app, (way == Means::Copy).then_some(&image)))?;
     let plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
     if app.global.dry_run {
@@ -116,7 +145,9 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
 fn tracked_already(app: &App, path: &Path) -> Result<Option<String>, Failure> {
     // a folder that only lies in a tracked one is refused by the places, with its own words
     let site = app.desk.registry.find(path)?;
-    Ok(site.filter(|s| s.path() == path && s.record.tracked).map(|s| s.record.id))
+    Ok(site
+        .filter(|s| s.path() == path && s.record.tracked)
+        .map(|s| s.record.id))
 }
 
 fn open_pool(app: &App, args: &TrackArgs, way: Means, path: &Path, image: &Path) -> Result<Pool, Failure> {
@@ -125,8 +156,11 @@ fn open_pool(app: &App, args: &TrackArgs, way: Means, path: &Path, image: &Path)
         return Ok(registry.open_existing(path)?);
     }
     if let Some(folder) = &args.pool {
-        return Err(Failure::new(Kind::Refused, format!("{} is on another file system than the folder", shown_path(folder)))
-            .hint("a folder that is not on Btrfs needs a loop image: --image FILE"));
+        return Err(Failure::new(
+            Kind::Refused,
+            format!("{} is on another file system than the folder", shown_path(folder)),
+        )
+        .hint("a folder that is not on Btrfs needs a loop image: --image FILE"));
     }
     if !image.exists() {
         registry.prepare()?;
@@ -142,7 +176,11 @@ fn text(plan: &TrackPlan) -> String {
     }
     for b in &plan.blockers {
         let pid = b.pid.map_or_else(String::new, |p| format!("process {p}: "));
-        out += &format!("  {}: {pid}{}\n", if b.stops { "in the way" } else { "note" }, b.what);
+        out += &format!(
+            "  {}: {pid}{}\n",
+            if b.stops { "in the way" } else { "note" },
+            b.what
+        );
     }
     out
 }
@@ -153,15 +191,30 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     recover_adoptions_first(app)?;
     let site = app.desk.site_at(&path)?;
     if site.path() != path {
-        return Err(Failure::new(Kind::Refused, format!("{} lies in the workspace {}", shown_path(&path), shown_path(site.path())))
-            .path(path)
-            .hint("untrack the workspace itself"));
+        return Err(Failure::new(
+            Kind::Refused,
+            format!(
+                "{} lies in the workspace {}",
+                shown_path(&path),
+                shown_path(site.path())
+            ),
+        )
+        .path(path)
+        .hint("untrack the workspace itself"));
     }
     recover_first(app, &site)?;
     let blockers = untrack_blockers(&site);
     if app.global.dry_run {
-        let steps = ["copy the present content beside the workspace", "compare it, every byte and attribute", "put it in the place of the mount"];
-        return app.out.result(&json!({"plan": {"steps": steps, "blockers": blockers}}), || steps.join("\n") + "\n");
+        let steps = [
+            "copy the present content beside the workspace",
+            "compare it, every byte and attribute",
+            "put it in the place of the mount",
+        ];
+        return app
+            .out
+            .result(&json!({"plan": {"steps": steps, "blockers": blockers}}), || {
+                steps.join("\n") + "\n"
+            });
     }
     if let Some(e) = stopped_by(&path, &blockers) {
         return Err(e.into());
@@ -175,6 +228,10 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     }
     let doc = json!({"sandbox": site.record.id, "path": json_path(&path).0, "untracked": true});
     app.out.result(&doc, || {
-        format!("{} is a plain folder again; its checkpoints are kept until: respool prune --sandbox {}\n", shown_path(&path), site.record.id)
+        format!(
+            "{} is a plain folder again; its checkpoints are kept until: respool prune --sandbox {}\n",
+            shown_path(&path),
+            site.record.id
+        )
     })
 }

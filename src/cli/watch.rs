@@ -29,16 +29,33 @@ pub fn run(app: &App, conversations: &[OsString]) -> Done {
 
 fn text(event: &Event) -> String {
     match event {
-        Event::Watching { conversation, sandbox } => format!("watching {} in {sandbox}\n", shown(conversation)),
-        Event::Checkpoint { message, number, checkpoint, ms, how, late, restore, .. } => {
-            let what = number.map_or_else(|| format!("message id:{}", shown(message)), |n| format!("message {n}"));
+        Event::Watching {
+            conversation,
+            sandbox,
+        } => format!("watching {} in {sandbox}\n", shown(conversation)),
+        Event::Checkpoint {
+            message,
+            number,
+            checkpoint,
+            ms,
+            how,
+            late,
+            restore,
+            ..
+        } => {
+            let what = number.map_or_else(
+                || format!("message id:{}", shown(message)),
+                |n| format!("message {n}"),
+            );
             let how = format!("{how:?}").to_lowercase();
             let late = late.map_or_else(String::new, |n| format!(", late: {n} paths had changed"));
             format!("{what}: {checkpoint} ({how}, {ms} ms{late}); go back with: {restore}\n")
         }
         Event::TurnEnd { checkpoint, .. } => format!("the turn ended: {checkpoint}\n"),
         Event::Failed { message, reason, .. } => {
-            let what = message.as_ref().map_or_else(String::new, |m| format!("message id:{}: ", shown(m)));
+            let what = message
+                .as_ref()
+                .map_or_else(String::new, |m| format!("message id:{}: ", shown(m)));
             format!("{what}no checkpoint: {}\n", shown(reason))
         }
     }

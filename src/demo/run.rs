@@ -45,7 +45,9 @@ pub fn play_all(stage: &Stage, progress: &dyn Progress) -> Result<()> {
         }
         stage.play(&site, turn)?;
         if stage.digest()? != turn.tree {
-            return Err(DemoError::Recording { what: format!("after message {} the files are not as recorded", turn.number) });
+            return Err(DemoError::Recording {
+                what: format!("after message {} the files are not as recorded", turn.number),
+            });
         }
     }
     Ok(())
@@ -62,17 +64,41 @@ pub fn headless(stage: &Stage, progress: &dyn Progress) -> Result<Report> {
     play_all(stage, progress)?;
     let opened = open(stage, progress)?;
     let rows = &opened.timeline.rows;
-    let usable = rows.iter().filter(|r| r.checkpoint.as_ref().is_some_and(|c| c.id.is_some() && c.state.usable())).count();
-    let target = select::state(Some(&opened.timeline), &opened.checkpoints, &format!("m{MESSAGE}"))?;
+    let usable = rows
+        .iter()
+        .filter(|r| {
+            r.checkpoint
+                .as_ref()
+                .is_some_and(|c| c.id.is_some() && c.state.usable())
+        })
+        .count();
+    let target = select::state(
+        Some(&opened.timeline),
+        &opened.checkpoints,
+        &format!("m{MESSAGE}"),
+    )?;
     let State::Checkpoint(id) = target.state else {
-        return Err(DemoError::Recording { what: "message 3 has no checkpoint".into() });
+        return Err(DemoError::Recording {
+            what: "message 3 has no checkpoint".into(),
+        });
     };
     let site = stage.site()?;
     let tools = Tools::of(&site)?;
     let words = format!("to {}", target.words);
-    let order = Order { kind: OperationKind::Rewind, target: id, words, selection: Selection::All, of: None };
+    let order = Order {
+        kind: OperationKind::Rewind,
+        target: id,
+        words,
+        selection: Selection::All,
+        of: None,
+    };
     let outcome = tools.run(&order, progress)?;
-    let before = stage.recording.turns.iter().find(|t| t.number == MESSAGE).map(|t| t.before_tree.clone());
+    let before = stage
+        .recording
+        .turns
+        .iter()
+        .find(|t| t.number == MESSAGE)
+        .map(|t| t.before_tree.clone());
     let verified = outcome.verified && Some(stage.digest()?) == before;
     let undo = tools.reversal(OperationKind::Undo, None)?;
     let undone = tools.run(&undo, progress)?.verified;

@@ -62,7 +62,9 @@ impl Stage {
         let root = root.canonicalize().map_err(DemoError::io("find", &root))?;
         let stage = Self {
             workspace: root.join(&recording.project),
-            store: root.join("conversations").join(recording.conversation.replace('-', "")),
+            store: root
+                .join("conversations")
+                .join(recording.conversation.replace('-', "")),
             registry: Registry::new(&root.join("state"), true),
             root,
             keep,
@@ -97,7 +99,9 @@ impl Stage {
 
     /// The sandbox.
     pub fn site(&self) -> Result<Site> {
-        let none = || EngineError::NotManaged { path: self.workspace.clone() };
+        let none = || EngineError::NotManaged {
+            path: self.workspace.clone(),
+        };
         Ok(self.registry.find(&self.workspace)?.ok_or_else(none)?)
     }
 
@@ -111,9 +115,11 @@ impl Stage {
         new.conversation = Some(self.recording.conversation.clone());
         new.message = Some(turn.id.clone());
         Vault::checkpoint(&site.vault, &new)?;
-        self.recording.play_events(turn, Until::Message, &self.store, &self.workspace, now)?;
+        self.recording
+            .play_events(turn, Until::Message, &self.store, &self.workspace, now)?;
         self.apply(&turn.ops)?;
-        self.recording.play_events(turn, Until::TurnEnd, &self.store, &self.workspace, now)?;
+        self.recording
+            .play_events(turn, Until::TurnEnd, &self.store, &self.workspace, now)?;
         new.kind = CheckpointKind::TurnEnd;
         Vault::checkpoint(&site.vault, &new)?;
         Ok(())
@@ -121,7 +127,11 @@ impl Stage {
 
     /// A desk that knows this sandbox and this conversation only.
     pub fn desk(&self) -> Desk {
-        let roots = crate::conversation::Roots { home: self.root.clone(), env: Env::new(), cwd: self.workspace.clone() };
+        let roots = crate::conversation::Roots {
+            home: self.root.clone(),
+            env: Env::new(),
+            cwd: self.workspace.clone(),
+        };
         Desk::new(Library::new(roots), self.registry.clone())
     }
 
@@ -135,7 +145,10 @@ impl Stage {
         let image = self.registry.default_image();
         if image.exists() {
             let pool = Pool::open_image(&image, &self.registry.mnt_dir())?;
-            for record in catalog::list_sandboxes(&pool)?.into_iter().filter_map(|l| l.record.ok()) {
+            for record in catalog::list_sandboxes(&pool)?
+                .into_iter()
+                .filter_map(|l| l.record.ok())
+            {
                 while shows(&record) {
                     // a shell that stands in it does not hold the demo up
                     bind::unmount(&record.path, true).map_err(EngineError::io("unmount", &record.path))?;

@@ -56,7 +56,10 @@ mod tests {
             operation: None,
             clock_back: false,
         };
-        Checkpoint { meta, health: Health::Ok }
+        Checkpoint {
+            meta,
+            health: Health::Ok,
+        }
     }
 
     #[test]
@@ -70,11 +73,40 @@ mod tests {
             checkpoint(5, 10, CheckpointKind::Message, false, now),
             checkpoint(6, 1, CheckpointKind::TurnEnd, false, now),
         ];
-        let seqs = |keep: Keep| to_remove(&all, &keep, now).iter().map(|c| c.meta.seq).collect::<Vec<_>>();
-        assert_eq!(seqs(Keep { newest: Some(1), within: None }), [1, 3, 5]);
-        assert_eq!(seqs(Keep { newest: None, within: Some(TimeDelta::days(30)) }), [1, 3]);
-        assert_eq!(seqs(Keep { newest: Some(2), within: Some(TimeDelta::days(60)) }), [1]);
-        assert_eq!(seqs(Keep { newest: None, within: Some(TimeDelta::days(1825)) }), [0u64; 0]);
+        let seqs = |keep: Keep| {
+            to_remove(&all, &keep, now)
+                .iter()
+                .map(|c| c.meta.seq)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            seqs(Keep {
+                newest: Some(1),
+                within: None
+            }),
+            [1, 3, 5]
+        );
+        assert_eq!(
+            seqs(Keep {
+                newest: None,
+                within: Some(TimeDelta::days(30))
+            }),
+            [1, 3]
+        );
+        assert_eq!(
+            seqs(Keep {
+                newest: Some(2),
+                within: Some(TimeDelta::days(60))
+            }),
+            [1]
+        );
+        assert_eq!(
+            seqs(Keep {
+                newest: None,
+                within: Some(TimeDelta::days(1825))
+            }),
+            [0u64; 0]
+        );
         assert_eq!(seqs(Keep::default()), [0u64; 0]);
     }
 }

@@ -24,8 +24,12 @@ pub fn shows(record: &SandboxRecord) -> bool {
 
 /// Removes the folder beside with all that is in it, if it is the one of the record.
 pub(super) fn remove_aside(beside: &Beside, journal: &Record) -> Result<()> {
-    let Some(aside) = beside.again(journal) else { return Ok(()) };
-    let is_root = subvolume::root_info(&aside).map_err(EngineError::io("look at", &beside.path))?.is_some();
+    let Some(aside) = beside.again(journal) else {
+        return Ok(());
+    };
+    let is_root = subvolume::root_info(&aside)
+        .map_err(EngineError::io("look at", &beside.path))?
+        .is_some();
     if is_root {
         let name = beside.aside.to_string_lossy().into_owned();
         drop(aside);
@@ -37,7 +41,13 @@ pub(super) fn remove_aside(beside: &Beside, journal: &Record) -> Result<()> {
 }
 
 /// Takes a `track` back: the folder as it was, the sandbox gone.
-pub(super) fn back(pool: &Pool, dir: SandboxDir, log: &Log, journal: &mut Record, record: &SandboxRecord) -> Result<()> {
+pub(super) fn back(
+    pool: &Pool,
+    dir: SandboxDir,
+    log: &Log,
+    journal: &mut Record,
+    record: &SandboxRecord,
+) -> Result<()> {
     let path = &record.path;
     let beside = Beside::of(path, &record.id)?;
     if record.place == Place::Pool && journal.phase == Phase::Switching {
@@ -65,7 +75,9 @@ pub(super) fn back(pool: &Pool, dir: SandboxDir, log: &Log, journal: &mut Record
 pub fn recover_adoption(pool: &Pool, record: &SandboxRecord) -> Result<Option<Recovered>> {
     let dir = SandboxDir::open(pool, &record.id)?;
     let log = Log::open(dir.path())?;
-    let Some(mut journal) = log.interrupted()? else { return Ok(None) };
+    let Some(mut journal) = log.interrupted()? else {
+        return Ok(None);
+    };
     if !matches!(journal.kind, OperationKind::Track | OperationKind::Untrack) {
         return Ok(None);
     }
@@ -79,7 +91,13 @@ pub fn recover_adoption(pool: &Pool, record: &SandboxRecord) -> Result<Option<Re
     Ok(Some(Recovered { operation, outcome }))
 }
 
-fn track_again(pool: &Pool, dir: SandboxDir, log: &Log, journal: &mut Record, record: &SandboxRecord) -> Result<How> {
+fn track_again(
+    pool: &Pool,
+    dir: SandboxDir,
+    log: &Log,
+    journal: &mut Record,
+    record: &SandboxRecord,
+) -> Result<How> {
     // `tracked` is written only after all was moved and compared: from there it goes forward
     if !record.tracked {
         back(pool, dir, log, journal, record)?;
@@ -104,7 +122,11 @@ fn show_again(dir: &SandboxDir, record: &SandboxRecord) -> Result<()> {
         return Err(not_managed().into());
     }
     bind::mount_over(live, folder).map_err(EngineError::io("mount the live tree at", path))?;
-    if shows(record) { Ok(()) } else { Err(not_managed().into()) }
+    if shows(record) {
+        Ok(())
+    } else {
+        Err(not_managed().into())
+    }
 }
 
 /// True if `path` is the emptied folder of this record, with nothing mounted over it.

@@ -37,11 +37,19 @@ impl Beside {
     /// For this workspace and sandbox; nothing is made yet.
     pub fn of(workspace: &Path, sandbox: &str) -> Result<Self> {
         let (Some(parent), Some(name)) = (workspace.parent(), workspace.file_name()) else {
-            return Err(EngineError::NoPath { path: workspace.to_owned() }.into());
+            return Err(EngineError::NoPath {
+                path: workspace.to_owned(),
+            }
+            .into());
         };
         let fd = bind::open_folder(parent).map_err(EngineError::io("open", parent))?;
         let aside = OsString::from(format!(".respool-{sandbox}"));
-        Ok(Self { parent: fd, name: name.to_owned(), path: parent.join(&aside), aside })
+        Ok(Self {
+            parent: fd,
+            name: name.to_owned(),
+            path: parent.join(&aside),
+            aside,
+        })
     }
 
     /// Makes the folder, for root alone, and remembers in the record which inode it is.
@@ -55,7 +63,10 @@ impl Beside {
 
     fn open(&self) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.parent, &self.aside, flags, Mode::empty()).map_err(io_error("open", &self.path))?)
+        Ok(
+            rustix::fs::openat(&self.parent, &self.aside, flags, Mode::empty())
+                .map_err(io_error("open", &self.path))?,
+        )
     }
 
     /// The folder of the record, if it is still at its place and the same inode.
@@ -68,8 +79,14 @@ impl Beside {
 
     /// Swaps the workspace and the folder beside, atomically, and makes it durable.
     pub fn exchange(&self) -> Result<()> {
-        rustix::fs::renameat_with(&self.parent, &self.aside, &self.parent, &self.name, RenameFlags::EXCHANGE)
-            .map_err(io_error("exchange", &self.path))?;
+        rustix::fs::renameat_with(
+            &self.parent,
+            &self.aside,
+            &self.parent,
+            &self.name,
+            RenameFlags::EXCHANGE,
+        )
+        .map_err(io_error("exchange", &self.path))?;
         self.sync()
     }
 
@@ -93,7 +110,12 @@ impl Beside {
 
 /// The names in an open folder.
 pub fn names(folder: impl AsFd) -> io::Result<Vec<OsString>> {
-    let again = rustix::fs::openat(folder, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let again = rustix::fs::openat(
+        folder,
+        c".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let mut out = Vec::new();
     for entry in rustix::fs::Dir::read_from(&again)? {
         let name = entry?.file_name().to_bytes().to_vec();
@@ -107,7 +129,11 @@ pub fn names(folder: impl AsFd) -> io::Result<Vec<OsString>> {
 /// Moves every entry from one folder into another of the same file system. An immutable entry's flag is
 /// taken off for the move and put back. Safe to run again after it was cut short.
 pub fn move_entries(from: impl AsFd, to: impl AsFd, path: &Path) -> Result<()> {
-    for (i, name) in names(from.as_fd()).map_err(EngineError::io("list", path))?.iter().enumerate() {
+    for (i, name) in names(from.as_fd())
+        .map_err(EngineError::io("list", path))?
+        .iter()
+        .enumerate()
+    {
         let full = path.join(name);
         let moved = rustix::fs::renameat_with(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE);
         match moved {
@@ -126,7 +152,8 @@ fn move_fixed(from: impl AsFd, to: impl AsFd, name: &OsString, full: &Path) -> R
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(from.as_fd(), name, flags, Mode::empty()).map_err(io_error("open", full))?;
     let was = rustix::fs::ioctl_getflags(&fd).map_err(io_error("read the flags of", full))?;
-    rustix::fs::ioctl_setflags(&fd, was - IFlags::IMMUTABLE - IFlags::APPEND).map_err(io_error("unlock", full))?;
+    rustix::fs::ioctl_setflags(&fd, was - IFlags::IMMUTABLE - IFlags::APPEND)
+        .map_err(io_error("unlock", full))?;
     let moved = rustix::fs::renameat_with(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE);
     rustix::fs::ioctl_setflags(&fd, was).map_err(io_error("lock", full))?;
     Ok(moved.map_err(io_error("move", full))?)
@@ -136,8 +163,14 @@ fn move_fixed(from: impl AsFd, to: impl AsFd, name: &OsString, full: &Path) -> R
 pub fn times_like(folder: impl AsFd, like: impl AsFd, path: &Path) -> Result<()> {
     let s = rustix::fs::fstat(like).map_err(io_error("look at", path))?;
     let times = Timestamps {
-        last_access: Timespec { tv_sec: s.st_atime, tv_nsec: s.st_atime_nsec as _ },
-        last_modification: Timespec { tv_sec: s.st_mtime, tv_nsec: s.st_mtime_nsec as _ },
+        last_access: Timespec {
+            tv_sec: s.st_atime,
+            tv_nsec: s.st_atime_nsec as _,
+        },
+        last_modification: Timespec {
+            tv_sec: s.st_mtime,
+            tv_nsec: s.st_mtime_nsec as _,
+        },
     };
     Ok(rustix::fs::futimens(folder, &times).map_err(io_error("set the times of", path))?)
 }

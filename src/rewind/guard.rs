@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{Result, RewindError};
 use super::Blocker;
+use super::error::{Result, RewindError};
 use crate::engine::EngineError;
 use crate::sandbox::holders::{Holder, Place, holders};
 use crate::sandbox::mounts;
@@ -20,28 +20,65 @@ pub struct Reserved {
 }
 
 const SYSTEM: &[&str] = &[
-    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run",
-    "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp",
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/usr/local",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
 ];
 
 fn refused(path: &Path, why: String, hint: &str) -> RewindError {
-    RewindError::Refused { why, path: Some(path.to_owned()), hint: Some(hint.to_owned()) }
+    RewindError::Refused {
+        why,
+        path: Some(path.to_owned()),
+        hint: Some(hint.to_owned()),
+    }
 }
 
 fn is_home(path: &Path) -> bool {
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     path.parent() == Some(Path::new("/home"))
-        || accounts.lines().filter_map(|l| l.split(':').nth(5)).any(|h| h.len() > 1 && Path::new(h) == path)
+        || accounts
+            .lines()
+            .filter_map(|l| l.split(':').nth(5))
+            .any(|h| h.len() > 1 && Path::new(h) == path)
 }
 
 /// Refuses what design and common sense forbid. `path` is resolved and is a folder.
 pub fn check_place(path: &Path, reserved: &[Reserved]) -> Result<()> {
     const HINT: &str = "track the project's own folder";
     if SYSTEM.iter().any(|s| Path::new(s) == path) || path.starts_with("/proc") || path.starts_with("/sys") {
-        return Err(refused(path, format!("{} is a folder of the system", shown_path(path)), HINT));
+        return Err(refused(
+            path,
+            format!("{} is a folder of the system", shown_path(path)),
+            HINT,
+        ));
     }
     if is_home(path) {
-        return Err(refused(path, format!("{} is a home folder", shown_path(path)), HINT));
+        return Err(refused(
+            path,
+            format!("{} is a home folder", shown_path(path)),
+            HINT,
+        ));
     }
     for r in reserved {
         let relation = if r.path.starts_with(path) {
@@ -52,12 +89,20 @@ pub fn check_place(path: &Path, reserved: &[Reserved]) -> Result<()> {
             continue;
         };
         let same = r.path == path;
-        let why = if same { format!("{} is {}", shown_path(path), r.what) } else { format!("{} {relation} {}", shown_path(path), r.what) };
+        let why = if same {
+            format!("{} is {}", shown_path(path), r.what)
+        } else {
+            format!("{} {relation} {}", shown_path(path), r.what)
+        };
         return Err(refused(path, why, HINT));
     }
     let all = mounts::mounts(None).map_err(EngineError::io("read the mounts at", path))?;
     if all.iter().any(|m| m.point == path) {
-        return Err(refused(path, format!("{} is a mount point", shown_path(path)), "track a folder inside it"));
+        return Err(refused(
+            path,
+            format!("{} is a mount point", shown_path(path)),
+            "track a folder inside it",
+        ));
     }
     if let Some(m) = mounts::below(&all, path).next() {
         let why = format!("{} is a mount point inside it", shown_path(&m.point));
@@ -70,13 +115,19 @@ pub fn check_place(path: &Path, reserved: &[Reserved]) -> Result<()> {
 /// is told.
 pub fn occupants(path: &Path) -> Result<Vec<Blocker>> {
     let meta = std::fs::symlink_metadata(path).map_err(EngineError::io("look at", path))?;
-    let mut out: Vec<Blocker> =
-        holders(&Place::Folder(meta.dev(), path)).iter().filter_map(|h| occupant(h, path)).collect();
+    let mut out: Vec<Blocker> = holders(&Place::Folder(meta.dev(), path))
+        .iter()
+        .filter_map(|h| occupant(h, path))
+        .collect();
     for m in mounts::foreign_mounts(path).map_err(EngineError::io("read the mounts at", path))? {
         out.push(Blocker {
             kind: "mount",
             pid: Some(m.pid),
-            what: format!("{} has it mounted at {} (a container?)", shown(&m.comm), shown_path(&m.point)),
+            what: format!(
+                "{} has it mounted at {} (a container?)",
+                shown(&m.comm),
+                shown_path(&m.point)
+            ),
             stops: true,
         });
     }
@@ -87,12 +138,20 @@ pub fn occupants(path: &Path) -> Result<Vec<Blocker>> {
 pub fn occupant(h: &Holder, path: &Path) -> Option<Blocker> {
     let name = shown(&h.comm);
     if h.open {
-        return Some(Blocker { kind: "holder", pid: Some(h.pid), what: format!("{name} has files open in it"), stops: true });
+        return Some(Blocker {
+            kind: "holder",
+            pid: Some(h.pid),
+            what: format!("{name} has files open in it"),
+            stops: true,
+        });
     }
     h.cwd.then(|| Blocker {
         kind: "cwd",
         pid: Some(h.pid),
-        what: format!("{name} stands in it: afterwards run there: cd {}", crate::text::shell_word(path)),
+        what: format!(
+            "{name} stands in it: afterwards run there: cd {}",
+            crate::text::shell_word(path)
+        ),
         stops: false,
     })
 }
@@ -100,8 +159,18 @@ pub fn occupant(h: &Holder, path: &Path) -> Option<Blocker> {
 /// The error for blockers that stop; `None` if none does.
 pub fn stopped_by(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
     let first = blockers.iter().find(|b| b.stops)?;
-    let pids: Vec<String> = blockers.iter().filter(|b| b.stops).filter_map(|b| b.pid).map(|p| p.to_string()).collect();
-    let why = format!("{}: process {} ({})", shown_path(path), pids.join(", "), first.what);
+    let pids: Vec<String> = blockers
+        .iter()
+        .filter(|b| b.stops)
+        .filter_map(|b| b.pid)
+        .map(|p| p.to_string())
+        .collect();
+    let why = format!(
+        "{}: process {} ({})",
+        shown_path(path),
+        pids.join(", "),
+        first.what
+    );
     Some(refused(path, why, "end them or close the files, then try again"))
 }
 
@@ -110,7 +179,9 @@ mod tests {
     use super::*;
 
     fn refuses(path: &str, reserved: &[Reserved]) -> String {
-        check_place(Path::new(path), reserved).expect_err("refused").to_string()
+        check_place(Path::new(path), reserved)
+            .expect_err("refused")
+            .to_string()
     }
 
     #[test]
@@ -123,9 +194,15 @@ mod tests {
 
     #[test]
     fn reserved_places_are_refused_both_ways() {
-        let r = [Reserved { path: "/srv/x/state".into(), what: "the state folder".into() }];
+        let r = [Reserved {
+            path: "/srv/x/state".into(),
+            what: "the state folder".into(),
+        }];
         assert_eq!(refuses("/srv/x", &r), "/srv/x contains the state folder");
-        assert_eq!(refuses("/srv/x/state/y", &r), "/srv/x/state/y lies in the state folder");
+        assert_eq!(
+            refuses("/srv/x/state/y", &r),
+            "/srv/x/state/y lies in the state folder"
+        );
         assert_eq!(refuses("/srv/x/state", &r), "/srv/x/state is the state folder");
     }
 }

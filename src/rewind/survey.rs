@@ -34,34 +34,59 @@ pub struct Seen {
 }
 
 /// The lists of the stretches between a turn's end and the next message, from the target's message on.
-fn between(timeline: &Timeline, site: &Site, target: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Change>> {
+fn between(
+    timeline: &Timeline,
+    site: &Site,
+    target: &CheckpointId,
+    progress: &dyn Progress,
+) -> Result<Vec<Change>> {
     let at = timeline.rows.iter().position(|r| {
-        r.checkpoint.as_ref().is_some_and(|c| c.id.as_ref() == Some(target) || c.turn_end.as_ref() == Some(target))
+        r.checkpoint
+            .as_ref()
+            .is_some_and(|c| c.id.as_ref() == Some(target) || c.turn_end.as_ref() == Some(target))
     });
     let Some(at) = at else { return Ok(Vec::new()) };
     let mut out = Vec::new();
     let mut last_end = None;
-    for (row, span) in timeline.rows.iter().zip(spans(&timeline.rows)).skip(at).filter(|(r, _)| r.active) {
+    for (row, span) in timeline
+        .rows
+        .iter()
+        .zip(spans(&timeline.rows))
+        .skip(at)
+        .filter(|(r, _)| r.active)
+    {
         if let Some((a, b)) = span.between {
-            out.extend(site.vault.changes(&State::Checkpoint(a), &State::Checkpoint(b), false, progress)?);
+            out.extend(
+                site.vault
+                    .changes(&State::Checkpoint(a), &State::Checkpoint(b), false, progress)?,
+            );
         }
         last_end = row.checkpoint.as_ref().and_then(|c| c.turn_end.clone());
     }
     // what was changed since the newest turn ended
     if let Some(end) = last_end.filter(|_| !timeline.at_work) {
-        out.extend(site.vault.changes(&State::Checkpoint(end), &State::Now, false, progress)?);
+        out.extend(
+            site.vault
+                .changes(&State::Checkpoint(end), &State::Now, false, progress)?,
+        );
     }
     Ok(out)
 }
 
 /// The paths of a list, old names too.
 fn both_names(changes: &[Change]) -> BTreeSet<PathBuf> {
-    changes.iter().flat_map(|c| [c.path.clone(), c.old_path().to_owned()]).collect()
+    changes
+        .iter()
+        .flat_map(|c| [c.path.clone(), c.old_path().to_owned()])
+        .collect()
 }
 
 fn turn(timeline: Option<&Timeline>, target: &CheckpointId) -> Result<(CheckpointId, CheckpointId)> {
     let rows = timeline.map_or(&[][..], |t| &t.rows);
-    let found = spans(rows).into_iter().filter_map(|s| s.turn).find(|(a, _)| a == target);
+    let found = spans(rows)
+        .into_iter()
+        .filter_map(|s| s.turn)
+        .find(|(a, _)| a == target);
     found.ok_or_else(|| RewindError::Refused {
         why: "the end of that turn is not known".into(),
         path: None,
@@ -78,7 +103,9 @@ pub fn survey(
     scope: &Scope,
     progress: &dyn Progress,
 ) -> Result<Seen> {
-    let all = site.vault.changes(&State::Checkpoint(id.clone()), &State::Now, true, progress)?;
+    let all = site
+        .vault
+        .changes(&State::Checkpoint(id.clone()), &State::Now, true, progress)?;
     let between = timeline.map_or_else(|| Ok(Vec::new()), |t| between(t, site, id, progress))?;
     let mut changes = narrowed(all, scope.paths.as_deref());
     if scope.keep_mine {
@@ -87,7 +114,12 @@ pub fn survey(
     }
     if scope.only_turn {
         let (a, b) = turn(timeline, id)?;
-        let own = both_names(&site.vault.changes(&State::Checkpoint(a), &State::Checkpoint(b), false, progress)?);
+        let own = both_names(&site.vault.changes(
+            &State::Checkpoint(a),
+            &State::Checkpoint(b),
+            false,
+            progress,
+        )?);
         changes.retain(|c| own.contains(&c.path) || own.contains(c.old_path()));
     }
     let selection = if scope.keep_mine || scope.only_turn {

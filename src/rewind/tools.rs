@@ -20,12 +20,21 @@ pub struct Tools<'a> {
 impl<'a> Tools<'a> {
     /// Of this sandbox.
     pub fn of(site: &'a Site) -> Result<Self> {
-        Ok(Self { site, log: Log::open(site.dir())?, freeze: site.freezer() })
+        Ok(Self {
+            site,
+            log: Log::open(site.dir())?,
+            freeze: site.freezer(),
+        })
     }
 
     /// The ground of a rewind.
     pub fn ground(&self) -> Ground<'_> {
-        Ground { vault: &self.site.vault, log: &self.log, freeze: &self.freeze, workspace: self.site.path() }
+        Ground {
+            vault: &self.site.vault,
+            log: &self.log,
+            freeze: &self.freeze,
+            workspace: self.site.path(),
+        }
     }
 
     /// What an interrupted rewind left, finished or rolled back.

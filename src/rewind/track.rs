@@ -20,7 +20,9 @@ use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::copy::{TreeSize, copy_tree, measure};
 use crate::engine::restore::{remove, stamp};
 use crate::engine::vault::btrfs::BtrfsVault;
-use crate::engine::{CheckpointKind, EngineError, How, NewCheckpoint, Selection, ioctl, random_id, subvolume};
+use crate::engine::{
+    CheckpointKind, EngineError, How, NewCheckpoint, Selection, ioctl, random_id, subvolume,
+};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
@@ -67,14 +69,23 @@ pub fn means(path: &Path) -> Result<Means> {
         return Ok(Means::Copy);
     }
     let root = subvolume::root_info(&folder).map_err(EngineError::io("look at", path))?;
-    Ok(if root.is_some() { Means::Adopt } else { Means::Exchange })
+    Ok(if root.is_some() {
+        Means::Adopt
+    } else {
+        Means::Exchange
+    })
 }
 
 /// Makes the plan. Nothing is changed.
 pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) -> Result<TrackPlan> {
     let means = means(path)?;
     let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
-    let TreeSize { entries, bytes, subvolumes, .. } = measure(folder.as_fd(), progress)?;
+    let TreeSize {
+        entries,
+        bytes,
+        subvolumes,
+        ..
+    } = measure(folder.as_fd(), progress)?;
     let mut blockers = occupants(path)?;
     let shown = shown_path(path);
     if means != Means::Adopt {
@@ -88,19 +99,34 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
     let mut steps = Vec::new();
     match (means, image) {
         (Means::Copy, Some(image)) => {
-            steps.push(format!("copy {entries} files and folders ({}) into {}", size(bytes), shown_path(image)));
+            steps.push(format!(
+                "copy {entries} files and folders ({}) into {}",
+                size(bytes),
+                shown_path(image)
+            ));
             steps.push("compare the copy with the folder, every byte and attribute".into());
-            steps.push(format!("set the content of {shown} aside, show the copy at the same path"));
+            steps.push(format!(
+                "set the content of {shown} aside, show the copy at the same path"
+            ));
             steps.push("take the first checkpoint, then remove what was set aside".into());
         }
         (Means::Adopt, _) => steps.push(format!("{shown} is a Btrfs subvolume already: nothing is moved")),
         _ => {
-            steps.push(format!("share the content of {shown} into a Btrfs subvolume beside it ({entries} files and folders)"));
+            steps.push(format!(
+                "share the content of {shown} into a Btrfs subvolume beside it ({entries} files and folders)"
+            ));
             steps.push("compare it with the folder, every byte and attribute".into());
             steps.push("exchange the two, atomically, then remove the old one".into());
         }
     }
-    Ok(TrackPlan { path: path.to_owned(), means, entries, bytes, steps, blockers })
+    Ok(TrackPlan {
+        path: path.to_owned(),
+        means,
+        entries,
+        bytes,
+        steps,
+        blockers,
+    })
 }
 
 /// A folder that is tracked now.
@@ -139,7 +165,11 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
         path: path.clone(),
         created: Utc::now(),
         live_uuid: String::new(),
-        place: if plan.means == Means::Copy { Place::Pool } else { Place::Own },
+        place: if plan.means == Means::Copy {
+            Place::Pool
+        } else {
+            Place::Own
+        },
         uid: owner.st_uid,
         gid: owner.st_gid,
         tracked: false,
@@ -153,7 +183,14 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
     journal.words = Some(format!("track {}", shown_path(path)));
     log.begin(&mut journal)?;
     fault_point("track-begun");
-    let mut work = Work { pool, dir, log, journal, record, folder };
+    let mut work = Work {
+        pool,
+        dir,
+        log,
+        journal,
+        record,
+        folder,
+    };
     let done = match plan.means {
         Means::Copy => copy(&mut work, progress),
         Means::Exchange => exchange(&mut work, progress),
@@ -163,8 +200,16 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
     if let Err(cause) = done {
         return Err(give_up(work, cause));
     }
-    let hints = plan.blockers.iter().filter(|b| b.kind == "cwd").map(|b| b.what.clone()).collect();
-    Ok(Tracked { record: work.record, hints })
+    let hints = plan
+        .blockers
+        .iter()
+        .filter(|b| b.kind == "cwd")
+        .map(|b| b.what.clone())
+        .collect();
+    Ok(Tracked {
+        record: work.record,
+        hints,
+    })
 }
 
 fn enough_space(pool: &Pool, plan: &TrackPlan) -> Result<()> {
@@ -173,23 +218,48 @@ fn enough_space(pool: &Pool, plan: &TrackPlan) -> Result<()> {
     // metadata of small files, and room to work in
     let need = plan.bytes + plan.bytes / 10 + plan.entries * 1024;
     let host = status.host_free.unwrap_or(u64::MAX);
-    let (free, place) = if status.available < host { (status.available, "the pool") } else { (host, "the disk of the pool") };
+    let (free, place) = if status.available < host {
+        (status.available, "the pool")
+    } else {
+        (host, "the disk of the pool")
+    };
     if need <= free {
         return Ok(());
     }
     Err(RewindError::Refused {
-        why: format!("{} needs {}, {place} has {} free", shown_path(&plan.path), size(need), size(free)),
+        why: format!(
+            "{} needs {}, {place} has {} free",
+            shown_path(&plan.path),
+            size(need),
+            size(free)
+        ),
         path: Some(plan.path.clone()),
-        hint: Some("free space, or make the pool larger: respool pool grow SIZE; or name another disk: --image FILE".into()),
+        hint: Some(
+            "free space, or make the pool larger: respool pool grow SIZE; or name another disk: --image FILE"
+                .into(),
+        ),
     })
 }
 
 /// After a failure: the folder as it was, the sandbox gone. Gives the error to show.
 fn give_up(work: Work<'_>, cause: RewindError) -> RewindError {
-    let Work { pool, dir, log, mut journal, record, .. } = work;
+    let Work {
+        pool,
+        dir,
+        log,
+        mut journal,
+        record,
+        ..
+    } = work;
     match super::adopt::back(pool, dir, &log, &mut journal, &record) {
-        Ok(()) => RewindError::RolledBack { cause: Box::new(cause) },
-        Err(second) => RewindError::Stuck { cause: Box::new(cause), second: Box::new(second), safety: record.id },
+        Ok(()) => RewindError::RolledBack {
+            cause: Box::new(cause),
+        },
+        Err(second) => RewindError::Stuck {
+            cause: Box::new(cause),
+            second: Box::new(second),
+            safety: record.id,
+        },
     }
 }
 
@@ -199,7 +269,16 @@ fn copied(work: &mut Work<'_>, to: &OwnedFd, progress: &dyn Progress) -> Result<
     let before = stamp::stamp(work.folder.as_fd(), progress)?;
     copy_tree(work.folder.as_fd(), to.as_fd(), progress)?;
     fault_point("track-copied");
-    let (is, should) = (Tree { root: to.as_fd(), made: None }, Tree { root: work.folder.as_fd(), made: None });
+    let (is, should) = (
+        Tree {
+            root: to.as_fd(),
+            made: None,
+        },
+        Tree {
+            root: work.folder.as_fd(),
+            made: None,
+        },
+    );
     let differs = differences(&is, &should, &Selection::All, Trust::Nothing, progress)?;
     if !differs.is_empty() {
         return Err(RewindError::NotEqual(differs));
@@ -224,9 +303,13 @@ fn changed_meanwhile(path: &Path) -> RewindError {
 
 fn copy(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let path = work.record.path.clone();
-    let live = work.dir.live()?.ok_or_else(|| EngineError::NotManaged { path: path.clone() })?;
+    let live = work
+        .dir
+        .live()?
+        .ok_or_else(|| EngineError::NotManaged { path: path.clone() })?;
     let before = copied(work, &live, progress)?;
-    let again = bind::open_folder(&work.dir.path().join(catalog::LIVE)).map_err(EngineError::io("open", &path))?;
+    let again =
+        bind::open_folder(&work.dir.path().join(catalog::LIVE)).map_err(EngineError::io("open", &path))?;
     start_checkpoint(work, again)?;
     if let Some(e) = stopped_by(&path, &occupants(&path)?) {
         return Err(e);
@@ -241,7 +324,8 @@ fn copy(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     if stamp::stamp(aside.as_fd(), progress)? != before {
         return Err(changed_meanwhile(&path));
     }
-    work.record.stub = Some(bind::seal(&work.folder, &work.record.id).map_err(EngineError::io("seal", &path))?);
+    work.record.stub =
+        Some(bind::seal(&work.folder, &work.record.id).map_err(EngineError::io("seal", &path))?);
     work.record.tracked = true;
     work.dir.write_record(&work.record)?;
     fault_point("track-sealed");
@@ -266,7 +350,11 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let info = subvolume::root_info(&fresh).map_err(EngineError::io("look at", &beside.path))?;
     work.record.live_uuid = info.map(|i| subvolume::hex(&i.uuid)).unwrap_or_default();
     let stat = bind::stat(&fresh).map_err(EngineError::io("look at", &beside.path))?;
-    work.journal.aside = Some((crate::text::ExactPath(beside.path.clone()), stat.st_dev, stat.st_ino));
+    work.journal.aside = Some((
+        crate::text::ExactPath(beside.path.clone()),
+        stat.st_dev,
+        stat.st_ino,
+    ));
     work.dir.write_record(&work.record)?;
     let before = copied(work, &fresh, progress)?;
     if let Some(e) = stopped_by(&path, &occupants(&path)?) {

@@ -24,7 +24,10 @@ use crate::sandbox::site::Site;
 
 /// Who stands in the way.
 pub fn untrack_blockers(site: &Site) -> Vec<Blocker> {
-    site.holders().iter().filter_map(|h| occupant(h, site.path())).collect()
+    site.holders()
+        .iter()
+        .filter_map(|h| occupant(h, site.path()))
+        .collect()
 }
 
 /// Does it. The caller was told yes.
@@ -44,16 +47,22 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     let done = if record.extra.contains_key("was_subvolume") {
         // it was a subvolume before respool came: it stays one
         record.tracked = false;
-        dir.write_record(&record).map_err(Into::into).and_then(|()| log.close(&mut journal, OperationState::Done))
+        dir.write_record(&record)
+            .map_err(Into::into)
+            .and_then(|()| log.close(&mut journal, OperationState::Done))
     } else {
         give_back(site, &dir, &log, &mut journal, &mut record, progress)
     };
     done.map_err(|cause| match again(&dir, &log, &mut journal, &record) {
-        Ok(How::RolledBack) => RewindError::RolledBack { cause: Box::new(cause) },
+        Ok(How::RolledBack) => RewindError::RolledBack {
+            cause: Box::new(cause),
+        },
         Ok(How::Finished) => cause,
-        Err(second) => {
-            RewindError::Stuck { cause: Box::new(cause), second: Box::new(second), safety: record.id.clone() }
-        }
+        Err(second) => RewindError::Stuck {
+            cause: Box::new(cause),
+            second: Box::new(second),
+            safety: record.id.clone(),
+        },
     })
 }
 
@@ -77,7 +86,16 @@ fn give_back(
     let kept = site.vault.open_state(&State::Checkpoint(last.clone()))?;
     copy_tree(kept.fd(), aside.as_fd(), progress)?;
     fault_point("untrack-copied");
-    let (is, should) = (Tree { root: aside.as_fd(), made: None }, Tree { root: kept.fd(), made: None });
+    let (is, should) = (
+        Tree {
+            root: aside.as_fd(),
+            made: None,
+        },
+        Tree {
+            root: kept.fd(),
+            made: None,
+        },
+    );
     let differs = differences(&is, &should, &Selection::All, Trust::Nothing, progress)?;
     if !differs.is_empty() {
         return Err(RewindError::NotEqual(differs));
@@ -131,10 +149,17 @@ fn clean(beside: &Beside, record: &SandboxRecord) -> Result<()> {
 }
 
 /// Finishes or takes back an interrupted `untrack`.
-pub(super) fn again(dir: &SandboxDir, log: &Log, journal: &mut Record, record: &SandboxRecord) -> Result<How> {
+pub(super) fn again(
+    dir: &SandboxDir,
+    log: &Log,
+    journal: &mut Record,
+    record: &SandboxRecord,
+) -> Result<How> {
     let beside = Beside::of(&record.path, &record.id)?;
     match journal.phase {
-        Phase::Switching if !shows(record) || record.place == Place::Own && beside.again(journal).is_none() => {
+        Phase::Switching
+            if !shows(record) || record.place == Place::Own && beside.again(journal).is_none() =>
+        {
             // the exchange is done when the folder made beside is the workspace now
             let exchanged = beside.again(journal).is_none();
             if !exchanged {
@@ -151,7 +176,13 @@ pub(super) fn again(dir: &SandboxDir, log: &Log, journal: &mut Record, record: &
     }
 }
 
-fn finish(dir: &SandboxDir, log: &Log, journal: &mut Record, record: &SandboxRecord, beside: &Beside) -> Result<How> {
+fn finish(
+    dir: &SandboxDir,
+    log: &Log,
+    journal: &mut Record,
+    record: &SandboxRecord,
+    beside: &Beside,
+) -> Result<How> {
     let mut record = record.clone();
     record.tracked = false;
     dir.write_record(&record)?;

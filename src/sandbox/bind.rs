@@ -22,7 +22,8 @@ pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 
 /// Shows the tree `live` (a subvolume root) at the folder `over`. Both are open: no path is trusted again.
 pub fn mount_over(live: impl AsFd, over: impl AsFd) -> io::Result<()> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(live, c"", flags)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(tree, c"", over, c"", flags)?)
@@ -56,7 +57,10 @@ pub fn seal(folder: impl AsFd, sandbox: &str) -> io::Result<Stub> {
         }
     }
     let stat = rustix::fs::fstat(fd)?;
-    Ok(Stub { dev: stat.st_dev, ino: stat.st_ino })
+    Ok(Stub {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+    })
 }
 
 /// Undoes [`seal`].
@@ -68,7 +72,11 @@ pub fn unseal(folder: impl AsFd) -> io::Result<()> {
         rustix::fs::ioctl_setflags(fd, now - IFlags::IMMUTABLE)?;
     }
     match rustix::fs::fremovexattr(fd, STUB_XATTR) {
-        Err(e) if e != rustix::io::Errno::NODATA && e != rustix::io::Errno::NOTSUP && e != rustix::io::Errno::PERM => {
+        Err(e)
+            if e != rustix::io::Errno::NODATA
+                && e != rustix::io::Errno::NOTSUP
+                && e != rustix::io::Errno::PERM =>
+        {
             Err(e.into())
         }
         _ => Ok(()),
@@ -82,7 +90,12 @@ pub fn is_stub(folder: impl AsFd, stub: &Stub) -> io::Result<bool> {
     if (stat.st_dev, stat.st_ino) != (stub.dev, stub.ino) {
         return Ok(false);
     }
-    let again = rustix::fs::openat(fd, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let again = rustix::fs::openat(
+        fd,
+        c".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let mut dir = rustix::fs::Dir::read_from(&again)?;
     let empty = dir.all(|e| e.is_ok_and(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
     Ok(empty)

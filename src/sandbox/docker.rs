@@ -125,13 +125,21 @@ fn container(c: ContainerSummary) -> Container {
 
 /// All containers, stopped ones too. Waits at most three seconds for the engine.
 pub fn containers() -> Result<Vec<Container>, DockerError> {
-    let failed = |e: &dyn std::fmt::Display| DockerError { reason: e.to_string() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failed(&e))?;
+    let failed = |e: &dyn std::fmt::Display| DockerError {
+        reason: e.to_string(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| failed(&e))?;
     runtime.block_on(async {
         let docker = Docker::connect_with_defaults().map_err(|e| failed(&e))?;
         let options = ListContainersOptionsBuilder::default().all(true).build();
         let list = tokio::time::timeout(Duration::from_secs(3), docker.list_containers(Some(options)));
-        let list = list.await.map_err(|_| failed(&"no answer within three seconds"))?.map_err(|e| failed(&e))?;
+        let list = list
+            .await
+            .map_err(|_| failed(&"no answer within three seconds"))?
+            .map_err(|e| failed(&e))?;
         Ok(list.into_iter().map(container).collect())
     })
 }
@@ -149,9 +157,15 @@ mod tests {
             writable: true,
         };
         let f = flavour("agent-server-conversation-1-2");
-        assert_eq!(conversation("agent-server-conversation-1-2", f, &[mount]).as_deref(), Some("2222"));
+        assert_eq!(
+            conversation("agent-server-conversation-1-2", f, &[mount]).as_deref(),
+            Some("2222")
+        );
         let f = flavour("openhands-runtime-abc");
-        assert_eq!((f, conversation("openhands-runtime-abc", f, &[])), (Flavour::OpenhandsV0, Some("abc".into())));
+        assert_eq!(
+            (f, conversation("openhands-runtime-abc", f, &[])),
+            (Flavour::OpenhandsV0, Some("abc".into()))
+        );
         assert_eq!(flavour("oh-agent-server-x"), Flavour::OpenhandsApp);
         assert_eq!(flavour("postgres"), Flavour::Other);
     }

@@ -10,7 +10,10 @@ use crate::process;
 
 /// The mounts that a process sees (`None` = this one), in the order of mounting.
 pub fn mounts(pid: Option<i32>) -> io::Result<Vec<Mount>> {
-    let name = pid.map_or_else(|| "/proc/self/mountinfo".to_owned(), |p| format!("/proc/{p}/mountinfo"));
+    let name = pid.map_or_else(
+        || "/proc/self/mountinfo".to_owned(),
+        |p| format!("/proc/{p}/mountinfo"),
+    );
     Ok(parse(&fs::read(name)?))
 }
 
@@ -74,7 +77,9 @@ mod tests {
 
     #[test]
     fn only_what_is_strictly_below_counts() {
-        let all = parse(b"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /w rw - btrfs b rw\n3 2 0:3 / /w/x rw - btrfs c rw\n");
+        let all = parse(
+            b"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /w rw - btrfs b rw\n3 2 0:3 / /w/x rw - btrfs c rw\n",
+        );
         let points: Vec<&Path> = below(&all, Path::new("/w")).map(|m| m.point.as_path()).collect();
         assert_eq!(points, [Path::new("/w/x")]);
         assert_eq!(below(&all, Path::new("/wide")).count(), 0);

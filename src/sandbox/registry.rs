@@ -47,8 +47,16 @@ impl Registry {
     /// `named`: the folder was named on the command line, and no other is looked at then.
     pub fn new(state_dir: &Path, named: bool) -> Self {
         let system = PathBuf::from(SYSTEM_STATE);
-        let others = if named || state_dir == system { Vec::new() } else { vec![system] };
-        Self { own: state_dir.to_owned(), others, named }
+        let others = if named || state_dir == system {
+            Vec::new()
+        } else {
+            vec![system]
+        };
+        Self {
+            own: state_dir.to_owned(),
+            others,
+            named,
+        }
     }
 
     /// The state folder that is written to.
@@ -75,7 +83,10 @@ impl Registry {
         let path = dir.join(LIST);
         let list: PoolList = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
-                tracing::warn!("{} is damaged ({e}): looking at the images beside it", path.display());
+                tracing::warn!(
+                    "{} is damaged ({e}): looking at the images beside it",
+                    path.display()
+                );
                 PoolList::default()
             }),
             Err(_) => PoolList::default(),
@@ -112,7 +123,12 @@ impl Registry {
         let temp = self.own.join(format!("{LIST}.{}", std::process::id()));
         let write = || -> std::io::Result<()> {
             let bytes = serde_json::to_vec_pretty(list)?;
-            let mut f = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temp)?;
+            let mut f = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&temp)?;
             f.write_all(&bytes)?;
             f.sync_all()?;
             fs::rename(&temp, &path)
@@ -160,7 +176,9 @@ impl Registry {
 
     /// The entries alone: nothing is attached or mounted.
     pub fn listed(&self) -> Vec<(PathBuf, PoolEntry)> {
-        self.dirs().flat_map(|dir| Self::entries(dir).into_iter().map(|e| (dir.join("mnt"), e))).collect()
+        self.dirs()
+            .flat_map(|dir| Self::entries(dir).into_iter().map(|e| (dir.join("mnt"), e)))
+            .collect()
     }
 
     /// The sandbox that covers `path` (a workspace, or a folder in one); `None` if none does. A workspace
@@ -175,8 +193,12 @@ impl Registry {
 
     /// The quick way: the subvolume that the path is in tells which sandbox it is.
     fn by_subvolume(&self, path: &Path) -> Result<Option<Site>> {
-        let Ok(folder) = bind::open_folder(path) else { return Ok(None) };
-        let (Ok(info), Ok(fsid)) = (ioctl::subvol_info(&folder), ioctl::fs_id(&folder)) else { return Ok(None) };
+        let Ok(folder) = bind::open_folder(path) else {
+            return Ok(None);
+        };
+        let (Ok(info), Ok(fsid)) = (ioctl::subvol_info(&folder), ioctl::fs_id(&folder)) else {
+            return Ok(None);
+        };
         let uuid = subvolume::hex(&info.uuid);
         let mut dirs: Vec<PathBuf> = self.dirs().cloned().collect();
         if !self.named {
@@ -195,7 +217,9 @@ impl Registry {
                         continue;
                     }
                 };
-                let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| matches(l, &uuid));
+                let found = catalog::list_sandboxes(&pool)?
+                    .into_iter()
+                    .find(|l| matches(l, &uuid));
                 if let Some(listed) = found {
                     return open_listed(pool, listed, path).map(Some);
                 }
@@ -234,7 +258,10 @@ impl Registry {
             let Ok(pool) = pool else { continue };
             let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| l.id == id);
             if let Some(listed) = found {
-                let record = listed.record.map_err(|what| EngineError::Damaged { what, path: id.into() })?;
+                let record = listed.record.map_err(|what| EngineError::Damaged {
+                    what,
+                    path: id.into(),
+                })?;
                 return Site::open(pool, record).map(Some);
             }
         }
@@ -247,7 +274,11 @@ impl Registry {
         for (_, pool) in self.pools() {
             match pool {
                 Ok(pool) => {
-                    all.extend(catalog::list_sandboxes(&pool)?.into_iter().map(|l| (pools.len(), l)));
+                    all.extend(
+                        catalog::list_sandboxes(&pool)?
+                            .into_iter()
+                            .map(|l| (pools.len(), l)),
+                    );
                     pools.push(pool);
                 }
                 Err(e) => trouble.push(e),

@@ -46,15 +46,25 @@ impl Site {
 
     fn assemble(pool: Pool, dir: SandboxDir, record: SandboxRecord, live: OwnedFd) -> Result<Self> {
         let pool = Arc::new(pool);
-        let device = bind::stat(&live).map_err(EngineError::io("look at", &record.path))?.st_dev;
+        let device = bind::stat(&live)
+            .map_err(EngineError::io("look at", &record.path))?
+            .st_dev;
         let path = dir.path().to_owned();
         let vault = BtrfsVault::open(&pool, &record.id, live)?;
-        Ok(Self { pool, record, vault, dir: path, device })
+        Ok(Self {
+            pool,
+            record,
+            vault,
+            dir: path,
+            device,
+        })
     }
 
     /// The root of the live tree, checked by its uuid.
     fn live(dir: &SandboxDir, record: &SandboxRecord) -> Result<OwnedFd> {
-        let not_managed = || EngineError::NotManaged { path: record.path.clone() };
+        let not_managed = || EngineError::NotManaged {
+            path: record.path.clone(),
+        };
         let live = match record.place {
             Place::Pool => dir.live()?.ok_or_else(not_managed)?,
             Place::Own => bind::open_folder(&record.path).map_err(EngineError::io("open", &record.path))?,
@@ -74,7 +84,11 @@ impl Site {
             .find(|p| bind::open_folder(p).is_ok_and(|f| subvolume::root_info(&f).is_ok_and(|i| i.is_some())))
             .unwrap_or(path);
         let folder = bind::open_folder(root).map_err(EngineError::io("open", root))?;
-        let place = if dir.live()?.is_some() { Place::Pool } else { Place::Own };
+        let place = if dir.live()?.is_some() {
+            Place::Pool
+        } else {
+            Place::Own
+        };
         let record = dir.rebuild(root, &folder, place)?;
         dir.write_record(&record)?;
         Ok(record)
@@ -103,10 +117,14 @@ impl Site {
     /// Nested subvolumes and mounts, relative to the workspace: in no checkpoint.
     pub fn not_covered(&self) -> Result<Vec<PathBuf>> {
         let live = self.vault.live_fd();
-        let nested = subvolume::nested(live).map_err(EngineError::io("look for subvolumes in", self.path()))?;
+        let nested =
+            subvolume::nested(live).map_err(EngineError::io("look for subvolumes in", self.path()))?;
         let mut out: Vec<PathBuf> = nested.into_iter().map(|n| n.path).collect();
         let all = mounts::mounts(None).map_err(EngineError::io("read the mounts at", self.path()))?;
-        out.extend(mounts::below(&all, self.path()).filter_map(|m| Some(m.point.strip_prefix(self.path()).ok()?.to_owned())));
+        out.extend(
+            mounts::below(&all, self.path())
+                .filter_map(|m| Some(m.point.strip_prefix(self.path()).ok()?.to_owned())),
+        );
         out.sort();
         out.dedup();
         Ok(out)
@@ -131,8 +149,12 @@ fn show(live: impl AsFd, record: &SandboxRecord) -> Result<()> {
     if shows(record) {
         return Ok(());
     }
-    let not_managed = || EngineError::NotManaged { path: record.path.clone() };
-    let (Some(stub), Place::Pool) = (&record.stub, record.place) else { return Err(not_managed()) };
+    let not_managed = || EngineError::NotManaged {
+        path: record.path.clone(),
+    };
+    let (Some(stub), Place::Pool) = (&record.stub, record.place) else {
+        return Err(not_managed());
+    };
     let folder = bind::open_folder(&record.path).map_err(|_| not_managed())?;
     if !bind::is_stub(&folder, stub).map_err(EngineError::io("look at", &record.path))? {
         return Err(not_managed());

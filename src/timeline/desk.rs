@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use super::join::{self, Background};
 use super::{Row, Timeline};
-use crate::conversation::{Found, Library};
 use crate::conversation::{Conversation, ConversationError};
+use crate::conversation::{Found, Library};
 use crate::engine::vault::Vault;
 use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};
 use crate::progress::Progress;
@@ -38,7 +38,11 @@ pub struct Opened {
 impl Desk {
     /// A desk.
     pub fn new(library: Library, registry: Registry) -> Self {
-        Self { library, registry, counts: Mutex::new(HashMap::new()) }
+        Self {
+            library,
+            registry,
+            counts: Mutex::new(HashMap::new()),
+        }
     }
 
     /// Reads a conversation and joins it. A sandbox that cannot be opened is a notice, not a failure: the
@@ -86,7 +90,12 @@ impl Desk {
             conversation: conversation.summary.clone(),
             notices,
         };
-        Opened { conversation, site, checkpoints: checkpoints.unwrap_or_default(), timeline }
+        Opened {
+            conversation,
+            site,
+            checkpoints: checkpoints.unwrap_or_default(),
+            timeline,
+        }
     }
 
     fn site_of(&self, conversation: &Conversation) -> Result<Option<Site>, EngineError> {
@@ -107,7 +116,10 @@ impl Desk {
         self.registry.find(path)?.ok_or_else(|| EngineError::Refused {
             why: format!("{} is not tracked", crate::text::shown_path(path)),
             path: Some(path.to_owned()),
-            hint: Some(format!("track it first: sudo respool track {}", crate::text::shell_word(path))),
+            hint: Some(format!(
+                "track it first: sudo respool track {}",
+                crate::text::shell_word(path)
+            )),
         })
     }
 
@@ -119,19 +131,36 @@ impl Desk {
             if progress.cancelled() {
                 return Err(EngineError::Cancelled);
             }
-            row.changes = span.turn.map(|(a, b)| self.counted(site, &a, &b, progress)).transpose()?;
-            row.between = span.between.map(|(a, b)| self.counted(site, &a, &b, progress)).transpose()?;
+            row.changes = span
+                .turn
+                .map(|(a, b)| self.counted(site, &a, &b, progress))
+                .transpose()?;
+            row.between = span
+                .between
+                .map(|(a, b)| self.counted(site, &a, &b, progress))
+                .transpose()?;
         }
         Ok(())
     }
 
     /// The numbers of the list from one checkpoint to another.
-    pub fn counted(&self, site: &Site, a: &CheckpointId, b: &CheckpointId, progress: &dyn Progress) -> Result<Counts, EngineError> {
+    pub fn counted(
+        &self,
+        site: &Site,
+        a: &CheckpointId,
+        b: &CheckpointId,
+        progress: &dyn Progress,
+    ) -> Result<Counts, EngineError> {
         let key = (a.clone(), b.clone());
         if let Some(c) = self.counts.lock().ok().and_then(|m| m.get(&key).copied()) {
             return Ok(c);
         }
-        let list = site.vault.changes(&State::Checkpoint(a.clone()), &State::Checkpoint(b.clone()), false, progress)?;
+        let list = site.vault.changes(
+            &State::Checkpoint(a.clone()),
+            &State::Checkpoint(b.clone()),
+            false,
+            progress,
+        )?;
         let counts = Counts::of(&list);
         if let Ok(mut m) = self.counts.lock() {
             m.insert(key, counts);
@@ -152,10 +181,18 @@ pub struct Span {
 /// The stretches of each row. Without a turn-end the turn goes on to the next message, and nothing is
 /// between.
 pub fn spans(rows: &[Row]) -> Vec<Span> {
-    let usable = |r: &Row| r.checkpoint.as_ref().filter(|c| c.state.usable()).and_then(|c| c.id.clone());
+    let usable = |r: &Row| {
+        r.checkpoint
+            .as_ref()
+            .filter(|c| c.state.usable())
+            .and_then(|c| c.id.clone())
+    };
     let mut spans = vec![Span::default(); rows.len()];
     for (i, row) in rows.iter().enumerate() {
-        let next = rows[i + 1..].iter().find(|r| r.branch == row.branch).and_then(usable);
+        let next = rows[i + 1..]
+            .iter()
+            .find(|r| r.branch == row.branch)
+            .and_then(usable);
         let end = row.checkpoint.as_ref().and_then(|c| c.turn_end.clone());
         spans[i].turn = usable(row).zip(end.clone().or_else(|| next.clone()));
         spans[i].between = end.zip(next);
@@ -166,11 +203,12 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
 /// What an interrupted operation looks like to a command that only reads.
 fn interrupted(site: &Site) -> Vec<String> {
     let dir = site.dir().join("ops");
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return Vec::new();
+    };
     let lock = std::fs::File::open(site.dir().join("lock"));
-    let busy = lock.is_ok_and(|f| {
-        rustix::fs::flock(&f, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
-    });
+    let busy =
+        lock.is_ok_and(|f| rustix::fs::flock(&f, rustix::fs::FlockOperation::NonBlockingLockShared).is_err());
     let open = entries.filter_map(Result::ok).any(|e| {
         e.path().extension().is_some_and(|x| x == "json")
             && std::fs::read(e.path()).is_ok_and(|b| {
@@ -189,5 +227,7 @@ pub const THINNED: &str = "thinned.jsonl";
 
 fn thinned(site: &Site) -> HashSet<String> {
     let text = std::fs::read_to_string(site.dir().join(THINNED)).unwrap_or_default();
-    text.lines().filter_map(|l| serde_json::from_str::<String>(l).ok()).collect()
+    text.lines()
+        .filter_map(|l| serde_json::from_str::<String>(l).ok())
+        .collect()
 }

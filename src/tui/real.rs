@@ -11,7 +11,9 @@ use super::backend::{Backend, Failure, Result, RowCounts, StateRef, Taken, Versi
 use crate::conversation::Summary;
 use crate::diff::{FileDiff, Limits, file_diff};
 use crate::engine::vault::Vault;
-use crate::engine::{Change, CheckpointKind, Content, FileType, How, NewCheckpoint, PartKind, Selection, State};
+use crate::engine::{
+    Change, CheckpointKind, Content, FileType, How, NewCheckpoint, PartKind, Selection, State,
+};
 use crate::failure::Kind;
 use crate::progress::{Progress, Silent};
 use crate::rewind::journal::Record;
@@ -20,9 +22,9 @@ use crate::rewind::survey::{Scope, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationKind, Outcome, Plan};
 use crate::sandbox::site::Site;
+use crate::timeline::Timeline;
 use crate::timeline::desk::{Desk, Opened, spans};
 use crate::timeline::select::{self, Selected};
-use crate::timeline::Timeline;
 
 /// Joins the rooms below for the screens.
 pub struct RealBackend {
@@ -33,7 +35,10 @@ pub struct RealBackend {
 impl RealBackend {
     /// At this desk.
     pub fn new(desk: Desk) -> Self {
-        Self { desk, last: Mutex::new(HashMap::new()) }
+        Self {
+            desk,
+            last: Mutex::new(HashMap::new()),
+        }
     }
 
     fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Arc<Opened>> {
@@ -46,7 +51,12 @@ impl RealBackend {
 
     /// What was read last; the whole conversation is not read again for every question about a row.
     fn known(&self, store: &Path) -> Result<Arc<Opened>> {
-        let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).get(store).cloned();
+        let known = self
+            .last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(store)
+            .cloned();
         known.map_or_else(|| self.read(store, &Silent), Ok)
     }
 
@@ -59,7 +69,11 @@ impl RealBackend {
 fn site(opened: &Opened) -> Result<&Site> {
     opened.site.as_ref().ok_or_else(|| {
         let hint = Some("track the workspace first: sudo respool track DIR".to_owned());
-        Failure::new(Kind::Refused, "the workspace is not tracked: there are no checkpoints", hint)
+        Failure::new(
+            Kind::Refused,
+            "the workspace is not tracked: there are no checkpoints",
+            hint,
+        )
     })
 }
 
@@ -76,7 +90,13 @@ fn selected(opened: &Opened, state: &StateRef) -> Result<Selected> {
     Ok(select::state(Some(&opened.timeline), &checkpoints, &words)?)
 }
 
-fn content(site: &Site, state: &State, path: &Path, is: Option<FileType>, limit: u64) -> Result<Option<Content>> {
+fn content(
+    site: &Site,
+    state: &State,
+    path: &Path,
+    is: Option<FileType>,
+    limit: u64,
+) -> Result<Option<Content>> {
     match is {
         None => Ok(None),
         Some(FileType::Dir) => Ok(Some(Content::Other(FileType::Dir))),
@@ -116,15 +136,32 @@ impl Backend for RealBackend {
             return Ok(RowCounts::default());
         };
         let count = |pair: Option<_>| -> Result<_> {
-            Ok(pair.map(|(a, b)| self.desk.counted(site, &a, &b, progress)).transpose()?)
+            Ok(pair
+                .map(|(a, b)| self.desk.counted(site, &a, &b, progress))
+                .transpose()?)
         };
-        Ok(RowCounts { changes: count(span.turn)?, between: count(span.between)? })
+        Ok(RowCounts {
+            changes: count(span.turn)?,
+            between: count(span.between)?,
+        })
     }
 
-    fn changes(&self, store: &Path, a: &StateRef, b: &StateRef, progress: &dyn Progress) -> Result<Vec<Change>> {
+    fn changes(
+        &self,
+        store: &Path,
+        a: &StateRef,
+        b: &StateRef,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Change>> {
         let opened = self.known(store)?;
         let (a, b) = (selected(&opened, a)?, selected(&opened, b)?);
-        Ok(Vault::changes(&site(&opened)?.vault, &a.state, &b.state, false, progress)?)
+        Ok(Vault::changes(
+            &site(&opened)?.vault,
+            &a.state,
+            &b.state,
+            false,
+            progress,
+        )?)
     }
 
     fn file_diff(&self, store: &Path, a: &StateRef, b: &StateRef, change: &Change) -> Result<FileDiff> {
@@ -136,18 +173,32 @@ impl Backend for RealBackend {
         Ok(file_diff(x.as_ref(), y.as_ref(), limits))
     }
 
-    fn file_versions(&self, store: &Path, _part: PartKind, path: &Path, progress: &dyn Progress) -> Result<Vec<Version>> {
+    fn file_versions(
+        &self,
+        store: &Path,
+        _part: PartKind,
+        path: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Version>> {
         let opened = self.known(store)?;
         let site = site(&opened)?;
         let mut out = Vec::new();
         for (row, span) in opened.timeline.rows.iter().zip(spans(&opened.timeline.rows)) {
             let words = select::row_words(row);
-            for (pair, words) in [(span.turn, words.clone()), (span.between, format!("after {words}"))] {
+            for (pair, words) in [
+                (span.turn, words.clone()),
+                (span.between, format!("after {words}")),
+            ] {
                 let Some((a, b)) = pair else { continue };
                 let (sa, sb) = (State::Checkpoint(a.clone()), State::Checkpoint(b.clone()));
                 let list = Vault::changes(&site.vault, &sa, &sb, false, progress)?;
                 if let Some(change) = list.into_iter().find(|c| c.path == path || c.old_path() == path) {
-                    out.push(Version { words, a: StateRef::Checkpoint(a), b: StateRef::Checkpoint(b), change });
+                    out.push(Version {
+                        words,
+                        a: StateRef::Checkpoint(a),
+                        b: StateRef::Checkpoint(b),
+                        change,
+                    });
                 }
             }
         }
@@ -161,7 +212,15 @@ impl Backend for RealBackend {
             return Err(Failure::new(Kind::Usage, "now is where you are", None));
         };
         let site = self.fresh_site(&opened)?;
-        Ok(survey(Some(&opened.timeline), &site, &target, &id, &Scope::default(), progress)?.plan)
+        Ok(survey(
+            Some(&opened.timeline),
+            &site,
+            &target,
+            &id,
+            &Scope::default(),
+            progress,
+        )?
+        .plan)
     }
 
     fn rewind(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome> {
@@ -191,12 +250,17 @@ impl Backend for RealBackend {
         let started = Instant::now();
         let taken = Vault::checkpoint(&site.vault, &new)?;
         drop(lock);
-        Ok(Taken { id: taken.meta.id, ms: started.elapsed().as_millis() as u64 })
+        Ok(Taken {
+            id: taken.meta.id,
+            ms: started.elapsed().as_millis() as u64,
+        })
     }
 
     fn operations(&self, store: &Path) -> Result<Vec<Operation>> {
         let opened = self.known(store)?;
-        let Some(site) = &opened.site else { return Ok(Vec::new()) };
+        let Some(site) = &opened.site else {
+            return Ok(Vec::new());
+        };
         let records = Tools::of(site)?.log.records()?;
         Ok(records.iter().rev().map(Record::operation).collect())
     }
@@ -210,7 +274,8 @@ impl Backend for RealBackend {
             // a hook's checkpoint and another window's rewind show up too
             paths.extend([site.dir().join("snaps"), site.dir().join("ops")]);
         }
-        let failed = |e: notify::Error| Failure::new(Kind::Failed, format!("the store cannot be followed: {e}"), None);
+        let failed =
+            |e: notify::Error| Failure::new(Kind::Failed, format!("the store cannot be followed: {e}"), None);
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // reading the store is no change of it
             if event.is_ok_and(|e| !e.kind.is_access()) {
@@ -226,7 +291,13 @@ impl Backend for RealBackend {
 }
 
 impl RealBackend {
-    fn reverse(&self, store: &Path, kind: OperationKind, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
+    fn reverse(
+        &self,
+        store: &Path,
+        kind: OperationKind,
+        operation: &str,
+        progress: &dyn Progress,
+    ) -> Result<Outcome> {
         let opened = self.known(store)?;
         let site = self.fresh_site(&opened)?;
         let tools = Tools::of(&site)?;

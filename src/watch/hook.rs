@@ -50,15 +50,28 @@ struct OpenHands {
 impl Call {
     /// Reads what OpenHands passes on standard input.
     pub fn openhands(input: &[u8]) -> Result<Self, String> {
-        let raw: OpenHands = serde_json::from_slice(input).map_err(|e| format!("the hook's input is no JSON: {e}"))?;
+        let raw: OpenHands =
+            serde_json::from_slice(input).map_err(|e| format!("the hook's input is no JSON: {e}"))?;
         let event = match raw.event_type.as_str() {
-            "UserPromptSubmit" => Event::Prompt { text: raw.message.unwrap_or_default() },
+            "UserPromptSubmit" => Event::Prompt {
+                text: raw.message.unwrap_or_default(),
+            },
             "Stop" => Event::Stop,
             _ => Event::Other,
         };
-        let session = raw.session_id.filter(|s| !s.is_empty()).ok_or("the hook's input names no session")?;
-        let workspace = raw.working_dir.filter(|w| w.is_absolute()).ok_or("the hook's input names no working folder")?;
-        Ok(Self { event, session, workspace })
+        let session = raw
+            .session_id
+            .filter(|s| !s.is_empty())
+            .ok_or("the hook's input names no session")?;
+        let workspace = raw
+            .working_dir
+            .filter(|w| w.is_absolute())
+            .ok_or("the hook's input names no working folder")?;
+        Ok(Self {
+            event,
+            session,
+            workspace,
+        })
     }
 
     /// The checkpoint to take; `None` for events that need none.
@@ -82,7 +95,10 @@ impl Call {
 pub fn answer(taken: &Result<(Checkpoint, String), String>) -> String {
     let reason = match taken {
         Ok((c, sandbox)) => {
-            format!("respool: checkpoint {id}; go back with: respool rewind {id} -s {sandbox}", id = c.meta.id)
+            format!(
+                "respool: checkpoint {id}; go back with: respool rewind {id} -s {sandbox}",
+                id = c.meta.id
+            )
         }
         Err(why) => format!("{HOOK_FAILED}{why}"),
     };
@@ -98,18 +114,35 @@ mod tests {
         let input = br#"{"event_type":"UserPromptSubmit","tool_name":null,"message":"do it","session_id":"a-b","working_dir":"/w","metadata":{}}"#;
         let call = Call::openhands(input).expect("valid");
         let new = call.checkpoint().expect("one");
-        assert_eq!((new.kind, new.conversation.as_deref()), (CheckpointKind::Message, Some("a-b")));
+        assert_eq!(
+            (new.kind, new.conversation.as_deref()),
+            (CheckpointKind::Message, Some("a-b"))
+        );
         assert_eq!(new.text_hash, Some(text_hash("do\n it")));
         let input = br#"{"event_type":"Stop","message":null,"session_id":"a-b","working_dir":"/w"}"#;
-        assert_eq!(Call::openhands(input).expect("valid").checkpoint().map(|c| c.kind), Some(CheckpointKind::TurnEnd));
+        assert_eq!(
+            Call::openhands(input)
+                .expect("valid")
+                .checkpoint()
+                .map(|c| c.kind),
+            Some(CheckpointKind::TurnEnd)
+        );
     }
 
     #[test]
     fn bad_input_is_an_answer_too() {
-        for bad in [&b"{"[..], b"[]", br#"{"event_type":"Stop","session_id":"","working_dir":"/w"}"#, br#"{"event_type":"Stop","session_id":"x","working_dir":"w"}"#] {
+        for bad in [
+            &b"{"[..],
+            b"[]",
+            br#"{"event_type":"Stop","session_id":"","working_dir":"/w"}"#,
+            br#"{"event_type":"Stop","session_id":"x","working_dir":"w"}"#,
+        ] {
             let why = Call::openhands(bad).expect_err("bad");
             let said = answer(&Err(why));
-            assert!(said.starts_with(r#"{"decision":"allow","reason":"respool: no checkpoint: the hook's input"#), "{said}");
+            assert!(
+                said.starts_with(r#"{"decision":"allow","reason":"respool: no checkpoint: the hook's input"#),
+                "{said}"
+            );
         }
     }
 }

@@ -118,7 +118,12 @@ struct Followed {
 }
 
 /// Follows conversations until it is cancelled. `tell` gets every event.
-pub fn watch(desk: &Desk, stores: Vec<Found>, cancel: &dyn Progress, tell: &mut dyn FnMut(Event)) -> Result<(), WatchError> {
+pub fn watch(
+    desk: &Desk,
+    stores: Vec<Found>,
+    cancel: &dyn Progress,
+    tell: &mut dyn FnMut(Event),
+) -> Result<(), WatchError> {
     let (send, receive) = channel();
     let mut watcher = notify::recommended_watcher(notifier(send))?;
     let mut all = Vec::new();
@@ -129,9 +134,23 @@ pub fn watch(desk: &Desk, stores: Vec<Found>, cancel: &dyn Progress, tell: &mut 
         for path in found.0.watched(&found.1) {
             watcher.watch(&path, RecursiveMode::NonRecursive)?;
         }
-        tell(Event::Watching { conversation: id.clone(), sandbox: site.record.id.clone() });
-        let seen = opened.conversation.messages.iter().map(|m| m.id.clone()).collect();
-        all.push(Followed { found, id, seen, open: None, ended_at: opened.conversation.events });
+        tell(Event::Watching {
+            conversation: id.clone(),
+            sandbox: site.record.id.clone(),
+        });
+        let seen = opened
+            .conversation
+            .messages
+            .iter()
+            .map(|m| m.id.clone())
+            .collect();
+        all.push(Followed {
+            found,
+            id,
+            seen,
+            open: None,
+            ended_at: opened.conversation.events,
+        });
     }
     follow(desk, &mut all, &receive, cancel, tell);
     Ok(())
@@ -150,10 +169,20 @@ fn notifier(send: Sender<PathBuf>) -> impl FnMut(notify::Result<notify::Event>) 
     }
 }
 
-fn follow(desk: &Desk, all: &mut [Followed], changes: &Receiver<PathBuf>, cancel: &dyn Progress, tell: &mut dyn FnMut(Event)) {
+fn follow(
+    desk: &Desk,
+    all: &mut [Followed],
+    changes: &Receiver<PathBuf>,
+    cancel: &dyn Progress,
+    tell: &mut dyn FnMut(Event),
+) {
     let mut quiet: BTreeMap<usize, Instant> = BTreeMap::new();
     while !cancel.cancelled() {
-        match changes.recv_timeout(if quiet.is_empty() { Duration::from_millis(500) } else { QUIET / 3 }) {
+        match changes.recv_timeout(if quiet.is_empty() {
+            Duration::from_millis(500)
+        } else {
+            QUIET / 3
+        }) {
             Ok(path) => {
                 let mut touched: HashSet<usize> = which(all, &path).collect();
                 while let Ok(more) = changes.try_recv() {
@@ -167,7 +196,11 @@ fn follow(desk: &Desk, all: &mut [Followed], changes: &Receiver<PathBuf>, cancel
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let due: Vec<usize> = quiet.iter().filter(|(_, t)| t.elapsed() >= QUIET).map(|(i, _)| *i).collect();
+        let due: Vec<usize> = quiet
+            .iter()
+            .filter(|(_, t)| t.elapsed() >= QUIET)
+            .map(|(i, _)| *i)
+            .collect();
         for i in due {
             look(desk, &mut all[i], tell);
             quiet.remove(&i);
@@ -176,7 +209,10 @@ fn follow(desk: &Desk, all: &mut [Followed], changes: &Receiver<PathBuf>, cancel
 }
 
 fn which<'a>(all: &'a [Followed], path: &'a PathBuf) -> impl Iterator<Item = usize> + 'a {
-    all.iter().enumerate().filter(move |(_, f)| path.starts_with(&f.found.1)).map(|(i, _)| i)
+    all.iter()
+        .enumerate()
+        .filter(move |(_, f)| path.starts_with(&f.found.1))
+        .map(|(i, _)| i)
 }
 
 /// Looks at a store that changed: new messages, and the end of the turn.
@@ -184,18 +220,31 @@ fn look(desk: &Desk, f: &mut Followed, tell: &mut dyn FnMut(Event)) {
     let opened = match desk.tail(&f.found, ROWS) {
         Ok(opened) => opened,
         Err(e) => {
-            tell(Event::Failed { conversation: f.id.clone(), message: None, reason: e.to_string() });
+            tell(Event::Failed {
+                conversation: f.id.clone(),
+                message: None,
+                reason: e.to_string(),
+            });
             return;
         }
     };
     let site = match desk.site(&opened.conversation) {
         Ok(site) => site,
         Err(e) => {
-            tell(Event::Failed { conversation: f.id.clone(), message: None, reason: e.to_string() });
+            tell(Event::Failed {
+                conversation: f.id.clone(),
+                message: None,
+                reason: e.to_string(),
+            });
             return;
         }
     };
-    let new: Vec<&Row> = opened.timeline.rows.iter().filter(|r| !f.seen.contains(&r.id)).collect();
+    let new: Vec<&Row> = opened
+        .timeline
+        .rows
+        .iter()
+        .filter(|r| !f.seen.contains(&r.id))
+        .collect();
     for row in new {
         f.seen.insert(row.id.clone());
         f.open = Some(row.id.clone());
@@ -217,7 +266,12 @@ fn message(f: &Followed, opened: &Opened, site: &Site, row: &Row) -> Event {
         how,
         late,
     };
-    if let Some(id) = row.checkpoint.as_ref().filter(|c| c.state.usable()).and_then(|c| c.id.clone()) {
+    if let Some(id) = row
+        .checkpoint
+        .as_ref()
+        .filter(|c| c.state.usable())
+        .and_then(|c| c.id.clone())
+    {
         return event(id, 0, How::Hook, None);
     }
     let mut new = NewCheckpoint::of(CheckpointKind::Message, How::Watch);
@@ -228,20 +282,40 @@ fn message(f: &Followed, opened: &Opened, site: &Site, row: &Row) -> Event {
     match site.vault.checkpoint(&new) {
         Ok(taken) => {
             let ms = started.elapsed().as_millis() as u64;
-            event(taken.meta.id.clone(), ms, How::Watch, late(opened, site, row, &taken.meta.id))
+            event(
+                taken.meta.id.clone(),
+                ms,
+                How::Watch,
+                late(opened, site, row, &taken.meta.id),
+            )
         }
-        Err(e) => Event::Failed { conversation: f.id.clone(), message: Some(row.id.clone()), reason: e.to_string() },
+        Err(e) => Event::Failed {
+            conversation: f.id.clone(),
+            message: Some(row.id.clone()),
+            reason: e.to_string(),
+        },
     }
 }
 
 /// How many paths differ from the checkpoint before, if the agent had begun when this one was taken.
 fn late(opened: &Opened, site: &Site, row: &Row, taken: &CheckpointId) -> Option<u64> {
-    let index = opened.conversation.messages.iter().find(|m| m.id == row.id)?.index;
+    let index = opened
+        .conversation
+        .messages
+        .iter()
+        .find(|m| m.id == row.id)?
+        .index;
     if opened.conversation.events <= index + 1 {
         return None;
     }
-    let before = opened.checkpoints.iter().rfind(|c| c.health == crate::engine::Health::Ok)?;
-    let (a, b) = (State::Checkpoint(before.meta.id.clone()), State::Checkpoint(taken.clone()));
+    let before = opened
+        .checkpoints
+        .iter()
+        .rfind(|c| c.health == crate::engine::Health::Ok)?;
+    let (a, b) = (
+        State::Checkpoint(before.meta.id.clone()),
+        State::Checkpoint(taken.clone()),
+    );
     let changed = Vault::changes(&site.vault, &a, &b, false, &Silent).ok()?.len() as u64;
     if changed == 0 {
         return None;
@@ -254,7 +328,12 @@ fn late(opened: &Opened, site: &Site, row: &Row, taken: &CheckpointId) -> Option
 
 fn turn_end(f: &mut Followed, opened: &Opened, site: &Site) -> Option<Event> {
     let message = f.open.clone()?;
-    let index = opened.conversation.messages.iter().find(|m| m.id == message)?.index;
+    let index = opened
+        .conversation
+        .messages
+        .iter()
+        .find(|m| m.id == message)?
+        .index;
     let events = opened.conversation.events;
     // a message that nothing has followed is one that the agent has not taken up yet
     if opened.conversation.at_work || events <= index + 1 || events <= f.ended_at {
@@ -264,7 +343,12 @@ fn turn_end(f: &mut Followed, opened: &Opened, site: &Site) -> Option<Event> {
     if let Some(id) = known.checkpoint.as_ref().and_then(|c| c.turn_end.clone()) {
         f.open = None;
         f.ended_at = events;
-        return Some(Event::TurnEnd { conversation: f.id.clone(), message, checkpoint: id, how: How::Hook });
+        return Some(Event::TurnEnd {
+            conversation: f.id.clone(),
+            message,
+            checkpoint: id,
+            how: How::Hook,
+        });
     }
     let mut new = NewCheckpoint::of(CheckpointKind::TurnEnd, How::Watch);
     new.conversation = Some(f.id.clone());
@@ -273,8 +357,17 @@ fn turn_end(f: &mut Followed, opened: &Opened, site: &Site) -> Option<Event> {
     Some(match site.vault.checkpoint(&new) {
         Ok(taken) => {
             f.open = None;
-            Event::TurnEnd { conversation: f.id.clone(), message, checkpoint: taken.meta.id, how: How::Watch }
+            Event::TurnEnd {
+                conversation: f.id.clone(),
+                message,
+                checkpoint: taken.meta.id,
+                how: How::Watch,
+            }
         }
-        Err(e) => Event::Failed { conversation: f.id.clone(), message: Some(message), reason: e.to_string() },
+        Err(e) => Event::Failed {
+            conversation: f.id.clone(),
+            message: Some(message),
+            reason: e.to_string(),
+        },
     })
 }

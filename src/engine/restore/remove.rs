@@ -17,13 +17,17 @@ fn open(parent: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
 /// Takes the immutable and append-only flags off a file or folder. Nothing else is ever opened.
 fn unlock(parent: impl AsFd, name: &CStr) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let kind = FileType::from_raw_mode(rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
+    let kind =
+        FileType::from_raw_mode(rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
         return Ok(());
     }
     let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let now = rustix::fs::ioctl_getflags(&fd)?;
-    Ok(rustix::fs::ioctl_setflags(&fd, now - IFlags::IMMUTABLE - IFlags::APPEND)?)
+    Ok(rustix::fs::ioctl_setflags(
+        &fd,
+        now - IFlags::IMMUTABLE - IFlags::APPEND,
+    )?)
 }
 
 fn unlink(parent: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<()> {
@@ -64,13 +68,14 @@ fn clear(folder: &OwnedFd) -> io::Result<()> {
             _ => false,
         };
         let removed = if dir {
-            open(folder, &name).and_then(|inner| {
-                if rustix::fs::fstat(&inner)?.st_dev != rustix::fs::fstat(folder)?.st_dev {
-                    return Err(io::Error::from_raw_os_error(nix::libc::EBUSY));
-                }
-                clear(&inner)
-            })
-            .and_then(|()| unlink(folder, &name, AtFlags::REMOVEDIR))
+            open(folder, &name)
+                .and_then(|inner| {
+                    if rustix::fs::fstat(&inner)?.st_dev != rustix::fs::fstat(folder)?.st_dev {
+                        return Err(io::Error::from_raw_os_error(nix::libc::EBUSY));
+                    }
+                    clear(&inner)
+                })
+                .and_then(|()| unlink(folder, &name, AtFlags::REMOVEDIR))
         } else {
             unlink(folder, &name, AtFlags::empty())
         };

@@ -37,8 +37,12 @@ pub fn command(binary: &Path, state_dir: Option<&Path>) -> Result<String, String
         .to_str()
         .ok_or("the path of respool is not UTF-8, a hook cannot name it")?;
     let quoted = shlex::try_quote(path).map_err(|_| "the path of respool holds a NUL")?;
-    let Some(dir) = state_dir else { return Ok(format!("{quoted} hook openhands")) };
-    let dir = dir.to_str().ok_or("the path of the state folder is not UTF-8, a hook cannot name it")?;
+    let Some(dir) = state_dir else {
+        return Ok(format!("{quoted} hook openhands"));
+    };
+    let dir = dir
+        .to_str()
+        .ok_or("the path of the state folder is not UTF-8, a hook cannot name it")?;
     let dir = shlex::try_quote(dir).map_err(|_| "the path of the state folder holds a NUL")?;
     Ok(format!("{quoted} --state-dir {dir} hook openhands"))
 }

@@ -8,13 +8,16 @@ use crate::engine::changes::{Tree, changes};
 use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::restore;
 use crate::engine::{
-    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind, Restored,
-    Result, Selection, State, ioctl,
+    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
+    Restored, Result, Selection, State, ioctl,
 };
 use crate::progress::Progress;
 
 fn tree(state: &StateRoot) -> Tree<'_> {
-    Tree { root: state.fd(), made: Some(state.made()) }
+    Tree {
+        root: state.fd(),
+        made: Some(state.made()),
+    }
 }
 
 impl Vault for BtrfsVault {
@@ -69,7 +72,12 @@ impl Vault for BtrfsVault {
         Ok(restored)
     }
 
-    fn verify(&self, target: &CheckpointId, selection: &Selection, progress: &dyn Progress) -> Result<Vec<Difference>> {
+    fn verify(
+        &self,
+        target: &CheckpointId,
+        selection: &Selection,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Difference>> {
         let now = self.open_state(&State::Now)?;
         let target = self.open_state(&State::Checkpoint(target.clone()))?;
         differences(&tree(&now), &tree(&target), selection, Trust::Lineage, progress)

@@ -120,7 +120,12 @@ fn restore_brings_back_every_attribute_and_verify_says_so() {
     );
     let safety = take(&v);
     let done = v
-        .restore(&State::Checkpoint(safety.clone()), &target, &Selection::All, &Silent)
+        .restore(
+            &State::Checkpoint(safety.clone()),
+            &target,
+            &Selection::All,
+            &Silent,
+        )
         .expect("restore");
     assert_eq!(done.changed, 5, "root, f, d, g, extra");
     assert_eq!(v.tree(), tree);
@@ -130,8 +135,13 @@ fn restore_brings_back_every_attribute_and_verify_says_so() {
     );
     let safety_tree = v.tree_of(&safety).expect("kept");
     let again = take(&v);
-    v.restore(&State::Checkpoint(again.clone()), &safety, &Selection::All, &Silent)
-        .expect("undo");
+    v.restore(
+        &State::Checkpoint(again.clone()),
+        &safety,
+        &Selection::All,
+        &Silent,
+    )
+    .expect("undo");
     assert_eq!(v.tree(), safety_tree);
 }
 
@@ -148,7 +158,8 @@ fn selected_paths_are_restored_and_nothing_else() {
     v.rename("moved", "elsewhere");
     let safety = take(&v);
     let selection = Selection::Paths(vec!["a/f".into(), "b/new".into(), "moved".into()]);
-    v.restore(&State::Checkpoint(safety.clone()), &target, &selection, &Silent).expect("restore");
+    v.restore(&State::Checkpoint(safety.clone()), &target, &selection, &Silent)
+        .expect("restore");
     let now = v.tree();
     let text = |p: &str| match now.get(Path::new(p)).map(|n| n.body.clone()) {
         Some(Body::File(b)) => Some(String::from_utf8_lossy(&b).into_owned()),
@@ -184,18 +195,44 @@ fn failures_come_once_and_leave_what_they_say() {
     );
     v.fail_next(Op::Restore);
     let before = v.tree();
-    assert!(v.restore(&State::Checkpoint(safety.clone()), &target, &Selection::All, &Silent).is_err());
+    assert!(
+        v.restore(
+            &State::Checkpoint(safety.clone()),
+            &target,
+            &Selection::All,
+            &Silent
+        )
+        .is_err()
+    );
     assert_eq!(v.tree(), before, "nothing was changed");
     v.fail_next(Op::RestoreHalfway);
-    assert!(v.restore(&State::Checkpoint(safety.clone()), &target, &Selection::All, &Silent).is_err());
+    assert!(
+        v.restore(
+            &State::Checkpoint(safety.clone()),
+            &target,
+            &Selection::All,
+            &Silent
+        )
+        .is_err()
+    );
     assert_ne!(v.tree(), before);
     let e = v
-        .restore(&State::Checkpoint(safety.clone()), &target, &Selection::All, &Silent)
+        .restore(
+            &State::Checkpoint(safety.clone()),
+            &target,
+            &Selection::All,
+            &Silent,
+        )
         .expect_err("another safety is needed");
     assert_eq!(e.kind(), Kind::Damaged);
     let again = take(&v);
-    v.restore(&State::Checkpoint(again.clone()), &target, &Selection::All, &Silent)
-        .expect("finished");
+    v.restore(
+        &State::Checkpoint(again.clone()),
+        &target,
+        &Selection::All,
+        &Silent,
+    )
+    .expect("finished");
     v.fail_next(Op::Verify);
     assert_eq!(
         v.verify(&target, &Selection::All, &Silent).expect("verify").len(),
