@@ -75,7 +75,7 @@ pub(in crate::engine) fn by_stat(x: &Node, y: &Node) -> Whats {
 impl Pair<'_> {
     /// True if the inode is proven to be the same by its change time.
     pub fn is_settled(&self, x: &Node, y: &Node) -> bool {
-        x.ctime == y.ctime && self.settled.is_some_and(|before| x.ctime < before)
+        x.inode == y.inode && x.ctime == y.ctime && self.settled.is_some_and(|before| x.ctime < before)
     }
 
     /// Everything that differs between two nodes of one type, contents read where needed.

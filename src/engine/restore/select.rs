@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use super::apply::STAGE;
 use crate::engine::changes::Tree;
-use crate::engine::changes::delta::Delta;
 use crate::engine::changes::node::{Key, Node, Origin, Walked, stat_at};
 use crate::engine::changes::open::{components, open_chain, open_dir_at, to_path};
 use crate::engine::changes::walk::{threads, walk_where};
@@ -212,33 +211,4 @@ fn left_over(a: &Side<'_>, b: &Side<'_>, selected: &[Names]) -> Result<Vec<Names
         }
     }
     Ok(found)
-}
-
-/// A file that also has names outside the selection must not change there: its selected names get an inode
-/// of their own.
-pub(super) fn unshare(a: &Walked, deltas: Vec<Delta>) -> Vec<Delta> {
-    let mut all = Vec::with_capacity(deltas.len());
-    for delta in deltas {
-        let shared = delta.both
-            && !delta.what.is_empty()
-            && delta.in_a().is_some_and(|i| {
-                let node = a.node(i);
-                !node.is_dir() && node.nlink as usize > a.find(node.key).len()
-            });
-        if !shared {
-            all.push(delta);
-            continue;
-        }
-        let lost = delta.kept.iter().map(|k| k.0).chain(delta.lost).collect();
-        let won = delta.kept.iter().map(|k| k.1).chain(delta.won).collect();
-        all.push(Delta {
-            lost,
-            ..Delta::default()
-        });
-        all.push(Delta {
-            won,
-            ..Delta::default()
-        });
-    }
-    all
 }
