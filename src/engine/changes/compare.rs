@@ -90,29 +90,23 @@ impl Pair<'_> {
             FileType::Link => target(fa, na).map_err(err("read"))? != target(fb, nb).map_err(err("read"))?,
             FileType::File if x.size != y.size => true,
             FileType::File => {
-                let (p, q) = (
-                    open_file_at(fa, na, false).map_err(err("open"))?,
-                    open_file_at(fb, nb, false).map_err(err("open"))?,
-                );
+                let old = open_file_at(fa, na, false).map_err(err("open"))?;
+                let new = open_file_at(fb, nb, false).map_err(err("open"))?;
                 let cancelled = || self.progress.cancelled();
-                match same_bytes(&p, &q, &cancelled) {
+                match same_bytes(&old, &new, &cancelled) {
                     Ok(same) => !same,
                     Err(_) if cancelled() => return Err(EngineError::Cancelled),
-                    Err(e) => return Err(err("read")(e)),
+                    Err(error) => return Err(err("read")(error)),
                 }
             }
         };
         what.add(What::Content, content);
-        let (p, q) = (xattrs(fa, na), xattrs(fb, nb));
-        what.add(
-            What::Xattr,
-            p.map_err(err("read the attributes of"))? != q.map_err(err("read the attributes of"))?,
-        );
-        let (p, q) = (flags(fa, na, x.file_type), flags(fb, nb, y.file_type));
-        what.add(
-            What::Flags,
-            p.map_err(err("read the flags of"))? != q.map_err(err("read the flags of"))?,
-        );
+        let old = xattrs(fa, na).map_err(err("read the attributes of"))?;
+        let new = xattrs(fb, nb).map_err(err("read the attributes of"))?;
+        what.add(What::Xattr, old != new);
+        let old = flags(fa, na, x.file_type).map_err(err("read the flags of"))?;
+        let new = flags(fb, nb, y.file_type).map_err(err("read the flags of"))?;
+        what.add(What::Flags, old != new);
         Ok(what)
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Rows<'a> {
     pair: &'a Pair<'a>,
     times: bool,
     part: PartKind,
-    rows: Vec<Change>,
+    list: Vec<Change>,
     deleted: BTreeMap<Vec<u8>, u32>,
     added: BTreeMap<Vec<u8>, u32>,
 }
@@ -25,7 +25,7 @@ impl<'a> Rows<'a> {
             pair,
             times,
             part,
-            rows: Vec::new(),
+            list: Vec::new(),
             deleted: BTreeMap::new(),
             added: BTreeMap::new(),
         }
@@ -94,7 +94,7 @@ impl<'a> Rows<'a> {
     ) {
         let (a, b) = (a.map(|i| self.pair.a.node(i)), b.map(|i| self.pair.b.node(i)));
         let dir = b.is_some_and(super::node::Node::is_dir);
-        self.rows.push(Change {
+        self.list.push(Change {
             path: to_path(&path),
             kind,
             from: from.map(|p| to_path(&p)),
@@ -129,10 +129,10 @@ impl<'a> Rows<'a> {
         for (path, ib) in added {
             self.push(ChangeKind::Added, path, None, Whats::default(), None, Some(ib));
         }
-        self.rows.sort_by(|x, y| {
+        self.list.sort_by(|x, y| {
             let key = |c: &Change| (c.path.as_os_str().as_bytes().to_vec(), c.kind);
             key(x).cmp(&key(y))
         });
-        Ok(self.rows)
+        Ok(self.list)
     }
 }

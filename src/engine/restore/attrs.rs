@@ -116,7 +116,7 @@ pub(super) fn set_flags_of(fd: impl AsFd, want: IFlags) -> io::Result<()> {
     let compressed = IFlags::COMPRESSED | NOT_COMPRESSED;
     if want.contains(IFlags::NOCOW) && others.intersects(compressed) {
         // Btrfs refuses the one while the other is set
-        others = others - compressed;
+        others -= compressed;
         ioctl_setflags(&fd, others)?;
     }
     match ioctl_setflags(&fd, others | want) {

@@ -118,13 +118,12 @@ impl Plan {
         }
         let mut existing = delta.kept.first().map(|k| k.1);
         for &node in &delta.won {
-            match existing {
-                Some(from) => self.links.push(Link { from, to: node }),
-                None => {
-                    let stage = moves.then_some(number);
-                    self.put.push(Put { node, stage });
-                    existing = Some(node);
-                }
+            if let Some(from) = existing {
+                self.links.push(Link { from, to: node });
+            } else {
+                let stage = moves.then_some(number);
+                self.put.push(Put { node, stage });
+                existing = Some(node);
             }
         }
     }

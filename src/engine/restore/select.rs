@@ -149,48 +149,46 @@ pub(super) fn trees(
 
 /// Adds a folder above a selected path to both sides. Returns its index where it is a folder.
 fn above(
-    a: &mut Side<'_>,
-    b: &mut Side<'_>,
+    safety: &mut Side<'_>,
+    target: &mut Side<'_>,
     names: &[Box<[u8]>],
     parents: (Option<u32>, Option<u32>),
 ) -> Result<(Option<u32>, Option<u32>)> {
-    let x = parents.0.map(|p| a.look(names, p)).transpose()?.flatten();
-    let y = parents.1.map(|p| b.look(names, p)).transpose()?.flatten();
+    let old = parents.0.map(|p| safety.look(names, p)).transpose()?.flatten();
+    let new = parents.1.map(|p| target.look(names, p)).transpose()?.flatten();
     let uncovered = |n: &Option<Node>| n.as_ref().is_some_and(|n| !n.covered());
-    if uncovered(&x) || uncovered(&y) {
-        let path = to_path(&names.join(&b'/'));
-        return Err(EngineError::Refused {
-            why: format!(
-                "{} is a nested subvolume or a mount, which no checkpoint covers",
-                crate::text::shown_path(&path)
-            ),
-            path: Some(path),
-            hint: None,
-        });
+    if uncovered(&old) || uncovered(&new) {
+        return Err(not_covered(names));
     }
     // numbers of pairs: the count of nodes is new for each
-    let key = Key::context((a.nodes.len() + b.nodes.len()) as u64);
-    let dir = |n: &Option<Node>| n.as_ref().is_some_and(Node::is_dir);
-    let context = |mut node: Node| {
-        node.key = key;
-        node
-    };
-    Ok(match (x, y) {
-        (Some(x), y) if x.is_dir() => {
-            let both = dir(&y);
-            let i = a.push(context(x));
-            let j = y.filter(|_| both).map(|y| b.push(context(y)));
-            (Some(i), j)
+    let key = Key::context((safety.nodes.len() + target.nodes.len()) as u64);
+    let new = new.filter(Node::is_dir);
+    Ok(match (old, new) {
+        (Some(old), new) if old.is_dir() => {
+            let i = safety.push(Node { key, ..old });
+            (Some(i), new.map(|new| target.push(Node { key, ..new })))
         }
         // it has to be made; what is in its place goes
-        (x, Some(y)) if y.is_dir() => {
-            if let Some(x) = x {
-                a.push(x);
+        (old, Some(new)) => {
+            if let Some(old) = old {
+                safety.push(old);
             }
-            (None, Some(b.push(y)))
+            (None, Some(target.push(new)))
         }
         _ => (None, None),
     })
+}
+
+fn not_covered(names: &[Box<[u8]>]) -> EngineError {
+    let path = to_path(&names.join(&b'/'));
+    EngineError::Refused {
+        why: format!(
+            "{} is a nested subvolume or a mount, which no checkpoint covers",
+            crate::text::shown_path(&path)
+        ),
+        path: Some(path),
+        hint: None,
+    }
 }
 
 /// What a killed restore left in the live root.
