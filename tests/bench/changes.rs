@@ -158,11 +158,11 @@ fn bench(files: usize, count: usize) {
         assert!(command.status().is_ok_and(|s| s.success()));
     };
     report("git status (shadow)", with_git.then(|| median(status)), ours);
-    back(&fs, &path, &a, &b);
+    back(&path, &a, &b);
 }
 
 /// One restore in place, and the check after it.
-fn back(fs: &Scratch, path: &Path, a: &Snapshot, b: &Snapshot) {
+fn back(path: &Path, a: &Snapshot, b: &Snapshot) {
     use std::os::fd::AsFd;
     let root = open_dir(path).expect("the live root");
     let start = Instant::now();
@@ -185,7 +185,6 @@ fn back(fs: &Scratch, path: &Path, a: &Snapshot, b: &Snapshot) {
             start.elapsed().as_secs_f64() * 1e3
         );
     }
-    let _kept = fs;
 }
 
 fn main() {

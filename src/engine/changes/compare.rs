@@ -1,5 +1,10 @@
 //! What differs between two nodes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+
+use super::Tree;
 use super::attrs::{flags, target, xattrs};
 use super::content::same_bytes;
 use super::node::{Node, Stamp, Walked};
@@ -79,7 +84,7 @@ impl Pair<'_> {
     }
 
     /// Everything that differs between two nodes of one type, contents read where needed.
-    pub fn differs(&self, ia: u32, ib: u32, da: &mut Dirs<'_>, db: &mut Dirs<'_>) -> Result<Whats> {
+    fn differs(&self, ia: u32, ib: u32, da: &mut Dirs<'_>, db: &mut Dirs<'_>) -> Result<Whats> {
         let (x, y) = (self.a.node(ia), self.b.node(ib));
         let mut what = by_stat(x, y);
         let ((fa, na), (fb, nb)) = (da.place(ia)?, db.place(ib)?);
@@ -108,5 +113,31 @@ impl Pair<'_> {
         let new = flags(fb, nb, y.file_type).map_err(err("read the flags of"))?;
         what.add(What::Flags, old != new);
         Ok(what)
+    }
+
+    /// [`Pair::differs`] for many pairs, in parallel; in any order.
+    pub fn differ_all(
+        &self,
+        pairs: Vec<(u32, u32)>,
+        a: &Tree<'_>,
+        b: &Tree<'_>,
+    ) -> Result<Vec<(u32, u32, Whats)>> {
+        let total = pairs.len() as u64;
+        let done = AtomicU64::new(0);
+        pairs
+            .into_par_iter()
+            .map_init(
+                || (Dirs::new(a.root, self.a), Dirs::new(b.root, self.b)),
+                |(da, db), (ia, ib)| {
+                    if self.progress.cancelled() {
+                        return Err(EngineError::Cancelled);
+                    }
+                    let what = self.differs(ia, ib, da, db)?;
+                    let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    self.progress.step("reading", n, total);
+                    Ok((ia, ib, what))
+                },
+            )
+            .collect()
     }
 }

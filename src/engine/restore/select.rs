@@ -210,3 +210,24 @@ fn left_over(a: &Side<'_>, b: &Side<'_>, selected: &[Names]) -> Result<Vec<Names
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_below_a_selected_one_are_dropped() {
+        let list = |p: &[&str]| -> Option<Vec<Vec<u8>>> {
+            let all: Vec<PathBuf> = p.iter().map(PathBuf::from).collect();
+            let names = paths(&all).expect("valid");
+            names.map(|l| l.iter().map(|n| n.join(&b'/')).collect())
+        };
+        let want = |p: &[&str]| Some(p.iter().map(|s| s.as_bytes().to_vec()).collect());
+        assert_eq!(
+            list(&["a/b", "a.b", "a", "a/z/c", "ab"]),
+            want(&["a", "a.b", "ab"])
+        );
+        assert_eq!(list(&["x", "."]), None);
+        assert_eq!(list(&[]), want(&[]));
+    }
+}
