@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use respool::engine::ChangeKind::{self, Added, Deleted, Meta, Modified, Renamed, Type};
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, setxattr};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr};
 
 use crate::mutate::{Rng, set_mtime};
 
@@ -34,7 +34,7 @@ pub fn special(path: &Path, kind: FileType, mode: u32, device: u64) {
 }
 
 pub fn xattr(path: &Path, name: &str, value: &[u8]) {
-    setxattr(path, name, value, XattrFlags::empty()).unwrap();
+    lsetxattr(path, name, value, XattrFlags::empty()).unwrap();
 }
 
 /// Names that break those who split, quote or decode.

@@ -11,6 +11,8 @@ use crate::scratch::{Facts, Manifest};
 /// (kind, path, old path, what): the root is `.`.
 pub type Row = (ChangeKind, Vec<u8>, Option<Vec<u8>>, Vec<What>);
 type Id = (u64, i64, u32, char);
+/// The paths of one inode in the first and in the second tree.
+type Names<'a> = (Vec<&'a Vec<u8>>, Vec<&'a Vec<u8>>);
 
 /// The rows of a list, in a form that can be compared.
 pub fn rows(list: &[Change]) -> BTreeSet<Row> {
@@ -87,7 +89,7 @@ fn dot(path: &[u8]) -> Vec<u8> {
 /// What must be listed from `a` to `b`.
 pub fn expected(a: &Manifest, b: &Manifest, times: bool) -> BTreeSet<Row> {
     let mut out = BTreeSet::new();
-    let mut groups: BTreeMap<Id, (Vec<&Vec<u8>>, Vec<&Vec<u8>>)> = BTreeMap::new();
+    let mut groups: BTreeMap<Id, Names<'_>> = BTreeMap::new();
     for (path, facts) in a.iter().filter(|e| !e.0.is_empty()) {
         groups.entry(id(facts)).or_default().0.push(path);
     }

@@ -39,8 +39,11 @@ impl Scratch {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let image = dir.path().join("image");
         let mount = dir.path().join("mount");
-        File::create(&image).unwrap().set_len(4 << 30).unwrap();
-        fs::create_dir(&mount).unwrap();
+        File::create(&image)
+            .expect("it works on a scratch file system")
+            .set_len(4 << 30)
+            .expect("it works on a scratch file system");
+        fs::create_dir(&mount).expect("it works on a scratch file system");
         tool(
             Command::new("mkfs.btrfs")
                 .args(["-q", "-m", "single"])
@@ -81,21 +84,21 @@ impl Scratch {
 
     /// A read-only snapshot.
     pub fn snapshot(&self, of: &str, name: &str) -> Snapshot {
-        let source = open_dir(&self.path(of)).unwrap();
+        let source = open_dir(&self.path(of)).expect("it works on a scratch file system");
         ioctl::snap_create(&source, self.root(), name.as_bytes(), true).expect("a snapshot");
         self.open(name)
     }
 
     /// A writable snapshot.
     pub fn branch(&self, of: &str, name: &str) -> PathBuf {
-        let source = open_dir(&self.path(of)).unwrap();
+        let source = open_dir(&self.path(of)).expect("it works on a scratch file system");
         ioctl::snap_create(&source, self.root(), name.as_bytes(), false).expect("a snapshot");
         self.path(name)
     }
 
     pub fn open(&self, name: &str) -> Snapshot {
         let path = self.path(name);
-        let fd = open_dir(&path).unwrap();
+        let fd = open_dir(&path).expect("it works on a scratch file system");
         let made = ioctl::subvol_info(&fd).expect("a subvolume").otime;
         Snapshot { fd, made, path }
     }
@@ -103,8 +106,8 @@ impl Scratch {
     /// Returns when the coarse clock of the file system's time stamps has moved on.
     pub fn next_tick(&self) {
         let stamp = || {
-            fs::write(self.path("tick"), "").unwrap();
-            let m = fs::symlink_metadata(self.path("tick")).unwrap();
+            fs::write(self.path("tick"), "").expect("it works on a scratch file system");
+            let m = fs::symlink_metadata(self.path("tick")).expect("it works on a scratch file system");
             (m.ctime(), m.ctime_nsec())
         };
         let before = stamp();
@@ -198,8 +201,13 @@ pub fn manifest(root: &Path) -> Manifest {
         let facts = facts(&path, &rel, &mut groups);
         if facts.kind == 'd' {
             let mut names: Vec<Vec<u8>> = fs::read_dir(&path)
-                .unwrap()
-                .map(|e| e.unwrap().file_name().as_bytes().to_vec())
+                .expect("it works on a scratch file system")
+                .map(|e| {
+                    e.expect("it works on a scratch file system")
+                        .file_name()
+                        .as_bytes()
+                        .to_vec()
+                })
                 .collect();
             names.sort();
             for name in names.into_iter().rev() {
@@ -216,7 +224,7 @@ pub fn manifest(root: &Path) -> Manifest {
 }
 
 fn facts(path: &Path, rel: &[u8], groups: &mut BTreeMap<u64, Vec<u8>>) -> Facts {
-    let m = fs::symlink_metadata(path).unwrap();
+    let m = fs::symlink_metadata(path).expect("it works on a scratch file system");
     let t = m.file_type();
     let kind = match () {
         () if t.is_dir() => 'd',
@@ -233,7 +241,7 @@ fn facts(path: &Path, rel: &[u8], groups: &mut BTreeMap<u64, Vec<u8>>) -> Facts 
         AtFlags::SYMLINK_NOFOLLOW,
         StatxFlags::BTIME,
     )
-    .unwrap()
+    .expect("it works on a scratch file system")
     .stx_btime;
     let many = kind != 'd' && m.nlink() > 1;
     Facts {
@@ -244,7 +252,7 @@ fn facts(path: &Path, rel: &[u8], groups: &mut BTreeMap<u64, Vec<u8>>) -> Facts 
         mtime: (m.mtime(), m.mtime_nsec()),
         rdev: m.rdev(),
         nlink: if kind == 'd' { 0 } else { m.nlink() },
-        target: (kind == 'l').then(|| fs::read_link(path).unwrap()),
+        target: (kind == 'l').then(|| fs::read_link(path).expect("it works on a scratch file system")),
         xattrs: xattrs(path),
         flags: if matches!(kind, 'f' | 'd') { flags(path) } else { 0 },
         hash: if kind == 'f' { hash(path) } else { 0 },
@@ -256,11 +264,11 @@ fn facts(path: &Path, rel: &[u8], groups: &mut BTreeMap<u64, Vec<u8>>) -> Facts 
 
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut list = vec![0; 65536];
-    let n = rustix::fs::llistxattr(path, &mut list[..]).unwrap();
+    let n = rustix::fs::llistxattr(path, &mut list[..]).expect("it works on a scratch file system");
     let mut all = BTreeMap::new();
     for name in list[..n].split(|b| *b == 0).filter(|n| !n.is_empty()) {
         let mut value = vec![0; 65536];
-        let n = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+        let n = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("it works on a scratch file system");
         all.insert(name.to_vec(), value[..n].to_vec());
     }
     all
@@ -269,18 +277,23 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 fn plain(path: &Path) -> File {
     let mut options = File::options();
     options.read(true).custom_flags(0o4000); // O_NONBLOCK
-    options.open(path).unwrap()
+    options.open(path).expect("it works on a scratch file system")
 }
 
 /// The flags i, a, d and C of `chattr`.
 pub fn flags(path: &Path) -> u32 {
-    rustix::fs::ioctl_getflags(plain(path)).unwrap().bits() & 0x80_0070
+    rustix::fs::ioctl_getflags(plain(path))
+        .expect("it works on a scratch file system")
+        .bits()
+        & 0x80_0070
 }
 
 /// Sets and clears inode flags; says whether it could.
 pub fn change_flags(path: &Path, set: u32, clear: u32) -> bool {
     let file = plain(path);
-    let now = rustix::fs::ioctl_getflags(&file).unwrap().bits();
+    let now = rustix::fs::ioctl_getflags(&file)
+        .expect("it works on a scratch file system")
+        .bits();
     let new = rustix::fs::IFlags::from_bits_retain(now & !clear | set);
     rustix::fs::ioctl_setflags(&file, new).is_ok()
 }
@@ -290,7 +303,7 @@ fn hash(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let n = file.read(&mut buffer).unwrap();
+        let n = file.read(&mut buffer).expect("it works on a scratch file system");
         if n == 0 {
             return hasher.finish();
         }

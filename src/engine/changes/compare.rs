@@ -1,5 +1,10 @@
 //! What differs between two nodes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+
+use super::Tree;
 use super::attrs::{flags, target, xattrs};
 use super::content::same_bytes;
 use super::node::{Node, Stamp, Walked};
@@ -75,11 +80,11 @@ pub(in crate::engine) fn by_stat(x: &Node, y: &Node) -> Whats {
 impl Pair<'_> {
     /// True if the inode is proven to be the same by its change time.
     pub fn is_settled(&self, x: &Node, y: &Node) -> bool {
-        x.ctime == y.ctime && self.settled.is_some_and(|before| x.ctime < before)
+        x.inode == y.inode && x.ctime == y.ctime && self.settled.is_some_and(|before| x.ctime < before)
     }
 
     /// Everything that differs between two nodes of one type, contents read where needed.
-    pub fn differs(&self, ia: u32, ib: u32, da: &mut Dirs<'_>, db: &mut Dirs<'_>) -> Result<Whats> {
+    fn differs(&self, ia: u32, ib: u32, da: &mut Dirs<'_>, db: &mut Dirs<'_>) -> Result<Whats> {
         let (x, y) = (self.a.node(ia), self.b.node(ib));
         let mut what = by_stat(x, y);
         let ((fa, na), (fb, nb)) = (da.place(ia)?, db.place(ib)?);
@@ -90,29 +95,49 @@ impl Pair<'_> {
             FileType::Link => target(fa, na).map_err(err("read"))? != target(fb, nb).map_err(err("read"))?,
             FileType::File if x.size != y.size => true,
             FileType::File => {
-                let (p, q) = (
-                    open_file_at(fa, na, false).map_err(err("open"))?,
-                    open_file_at(fb, nb, false).map_err(err("open"))?,
-                );
+                let old = open_file_at(fa, na, false).map_err(err("open"))?;
+                let new = open_file_at(fb, nb, false).map_err(err("open"))?;
                 let cancelled = || self.progress.cancelled();
-                match same_bytes(&p, &q, &cancelled) {
+                match same_bytes(&old, &new, &cancelled) {
                     Ok(same) => !same,
                     Err(_) if cancelled() => return Err(EngineError::Cancelled),
-                    Err(e) => return Err(err("read")(e)),
+                    Err(error) => return Err(err("read")(error)),
                 }
             }
         };
         what.add(What::Content, content);
-        let (p, q) = (xattrs(fa, na), xattrs(fb, nb));
-        what.add(
-            What::Xattr,
-            p.map_err(err("read the attributes of"))? != q.map_err(err("read the attributes of"))?,
-        );
-        let (p, q) = (flags(fa, na, x.file_type), flags(fb, nb, y.file_type));
-        what.add(
-            What::Flags,
-            p.map_err(err("read the flags of"))? != q.map_err(err("read the flags of"))?,
-        );
+        let old = xattrs(fa, na).map_err(err("read the attributes of"))?;
+        let new = xattrs(fb, nb).map_err(err("read the attributes of"))?;
+        what.add(What::Xattr, old != new);
+        let old = flags(fa, na, x.file_type).map_err(err("read the flags of"))?;
+        let new = flags(fb, nb, y.file_type).map_err(err("read the flags of"))?;
+        what.add(What::Flags, old != new);
         Ok(what)
+    }
+
+    /// [`Pair::differs`] for many pairs, in parallel; in any order.
+    pub fn differ_all(
+        &self,
+        pairs: Vec<(u32, u32)>,
+        a: &Tree<'_>,
+        b: &Tree<'_>,
+    ) -> Result<Vec<(u32, u32, Whats)>> {
+        let total = pairs.len() as u64;
+        let done = AtomicU64::new(0);
+        pairs
+            .into_par_iter()
+            .map_init(
+                || (Dirs::new(a.root, self.a), Dirs::new(b.root, self.b)),
+                |(da, db), (ia, ib)| {
+                    if self.progress.cancelled() {
+                        return Err(EngineError::Cancelled);
+                    }
+                    let what = self.differs(ia, ib, da, db)?;
+                    let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    self.progress.step("reading", n, total);
+                    Ok((ia, ib, what))
+                },
+            )
+            .collect()
     }
 }

@@ -35,29 +35,29 @@ pub(in crate::engine) fn read_at(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64)
 
 /// Compares every byte; holes on both sides are skipped.
 pub(in crate::engine) fn same_bytes(
-    a: impl AsFd,
-    b: impl AsFd,
+    old: impl AsFd,
+    new: impl AsFd,
     cancelled: &dyn Fn() -> bool,
 ) -> io::Result<bool> {
-    let (a, b) = (a.as_fd(), b.as_fd());
-    let size = fstat(a)?.st_size as u64;
-    if size != fstat(b)?.st_size as u64 {
+    let (old, new) = (old.as_fd(), new.as_fd());
+    let size = fstat(old)?.st_size as u64;
+    if size != fstat(new)?.st_size as u64 {
         return Ok(false);
     }
     let step = STEP.min(size as usize);
-    let (mut x, mut y) = (vec![0; step], vec![0; step]);
+    let (mut left, mut right) = (vec![0; step], vec![0; step]);
     let mut at = 0;
     while at < size {
         // small files are not worth the extra calls
         if size > STEP as u64 {
-            let next = [next_data(a, at)?, next_data(b, at)?];
+            let next = [next_data(old, at)?, next_data(new, at)?];
             match next.into_iter().flatten().min() {
                 Some(pos) => at = pos,
                 None => break,
             }
         }
-        let n = read_at(a, &mut x, at)?;
-        if n != read_at(b, &mut y, at)? || x[..n] != y[..n] {
+        let n = read_at(old, &mut left, at)?;
+        if n != read_at(new, &mut right, at)? || left[..n] != right[..n] {
             return Ok(false);
         }
         if n == 0 {

@@ -1,12 +1,11 @@
 //! What happened to each inode from one tree to the other.
 
-use rayon::prelude::*;
+use std::collections::BTreeMap;
 
 use super::Tree;
 use super::compare::{Pair, Whats};
 use super::node::{Key, Walked};
-use super::open::Dirs;
-use crate::engine::{EngineError, Result};
+use crate::engine::Result;
 
 /// One inode that differs. Indices into the nodes of the first (`lost`) and the second tree (`won`).
 #[derive(Debug, Default)]
@@ -40,7 +39,7 @@ impl Delta {
 /// All inodes that differ, and all places of nested subvolumes that only one tree has.
 pub(in crate::engine) fn deltas(pair: &Pair<'_>, a: &Tree<'_>, b: &Tree<'_>) -> Result<Vec<Delta>> {
     let mut found = Vec::new();
-    let mut unsure = Vec::new();
+    let mut unsure = BTreeMap::new();
     for (left, right) in Groups::new(pair.a, pair.b) {
         let above = |tree: &Walked, i: Option<&u32>| i.is_some_and(|&i| tree.node(i).is_context());
         if above(pair.a, left.first()) || above(pair.b, right.first()) {
@@ -57,28 +56,16 @@ pub(in crate::engine) fn deltas(pair: &Pair<'_>, a: &Tree<'_>, b: &Tree<'_>) -> 
                 found.push(delta);
             }
         } else {
-            unsure.push((ia, ib, delta));
+            unsure.insert((ia, ib), delta);
         }
     }
-    let total = unsure.len() as u64;
-    let done = std::sync::atomic::AtomicU64::new(0);
-    let compared: Result<Vec<Delta>> = unsure
-        .into_par_iter()
-        .map_init(
-            || (Dirs::new(a.root, pair.a), Dirs::new(b.root, pair.b)),
-            |(da, db), (ia, ib, mut delta)| {
-                if pair.progress.cancelled() {
-                    return Err(EngineError::Cancelled);
-                }
-                delta.what = pair.differs(ia, ib, da, db)?;
-                let n = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-                pair.progress.step("reading", n, total);
-                Ok(delta)
-            },
-        )
-        .filter(|d| d.as_ref().map_or(true, |d| !d.is_none()))
-        .collect();
-    found.extend(compared?);
+    let pairs = unsure.keys().copied().collect();
+    for (ia, ib, what) in pair.differ_all(pairs, a, b)? {
+        if let Some(delta) = unsure.remove(&(ia, ib)) {
+            let delta = Delta { what, ..delta };
+            found.extend((!delta.is_none()).then_some(delta));
+        }
+    }
     found.extend(places(pair));
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! What differs between two states of a tree.
 //!
-//! Both trees are walked side by side ([`walk`]) and joined by the identity of their inodes, (inode number,
-//! birth time), and the place of their names, (identity of the directory, name) ([`delta`]): a renamed folder
+//! Both trees are walked side by side (`walk`) and joined by the identity of their inodes, (inode number,
+//! birth time), and the place of their names, (identity of the directory, name) (`delta`): a renamed folder
 //! is one row, its unchanged children none. An inode whose change time is equal in both trees, and old enough,
 //! is the same; everything else is read and compared.
 

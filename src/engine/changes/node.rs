@@ -73,7 +73,10 @@ pub(in crate::engine) struct Node {
     /// Folders between it and the root; the root's own is 0.
     pub depth: u32,
     pub name: Box<[u8]>,
+    /// What it is joined by with the other tree: its inode, unless noted otherwise.
     pub key: Key,
+    /// Inode number and birth time.
+    pub inode: (u64, Stamp),
     pub file_type: FileType,
     /// Permission bits.
     pub mode: u32,
@@ -111,7 +114,7 @@ impl Origin {
     }
     /// False for the place of a nested subvolume in a snapshot.
     pub fn owns(self, node: &Node) -> bool {
-        !(self.subvolume && node.is_dir() && node.key.ino == 2)
+        !(self.subvolume && node.is_dir() && node.inode.0 == 2)
     }
 }
 
@@ -139,6 +142,7 @@ impl Node {
             parent,
             depth,
             name: name.into(),
+            inode: (inode.ino, inode.born),
             key: if kind == KeyKind::Root { Key::ROOT } else { inode },
             file_type,
             mode: u32::from(st.stx_mode) & 0o7777,

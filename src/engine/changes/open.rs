@@ -141,3 +141,18 @@ pub(in crate::engine) fn components(path: &Path) -> Result<Vec<Box<[u8]>>> {
     }
     Ok(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_stay_below_the_root() {
+        let names = |p: &str| components(Path::new(p)).map(|n| n.join(&b'/'));
+        assert_eq!(names("./a//b/.").expect("valid"), b"a/b");
+        assert_eq!(names(".").expect("the root"), b"");
+        for bad in ["/a", "..", "a/../b", "a/.."] {
+            assert!(names(bad).is_err(), "{bad}");
+        }
+    }
+}

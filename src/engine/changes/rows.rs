@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::Tree;
 use super::compare::{Pair, Whats};
 use super::delta::Delta;
-use super::open::{Dirs, to_path};
+use super::open::to_path;
 use crate::engine::{Change, ChangeKind, PartKind, Result, What};
 
 /// Collects rows. Deleted and added paths are kept apart until the end, as one path can be both.
@@ -14,7 +14,7 @@ pub(super) struct Rows<'a> {
     pair: &'a Pair<'a>,
     times: bool,
     part: PartKind,
-    rows: Vec<Change>,
+    list: Vec<Change>,
     deleted: BTreeMap<Vec<u8>, u32>,
     added: BTreeMap<Vec<u8>, u32>,
 }
@@ -25,7 +25,7 @@ impl<'a> Rows<'a> {
             pair,
             times,
             part,
-            rows: Vec::new(),
+            list: Vec::new(),
             deleted: BTreeMap::new(),
             added: BTreeMap::new(),
         }
@@ -94,7 +94,7 @@ impl<'a> Rows<'a> {
     ) {
         let (a, b) = (a.map(|i| self.pair.a.node(i)), b.map(|i| self.pair.b.node(i)));
         let dir = b.is_some_and(super::node::Node::is_dir);
-        self.rows.push(Change {
+        self.list.push(Change {
             path: to_path(&path),
             kind,
             from: from.map(|p| to_path(&p)),
@@ -109,8 +109,8 @@ impl<'a> Rows<'a> {
 
     /// Joins what is deleted and added at one path, and sorts.
     pub fn finish(mut self, a: &Tree<'_>, b: &Tree<'_>) -> Result<Vec<Change>> {
-        let (mut da, mut db) = (Dirs::new(a.root, self.pair.a), Dirs::new(b.root, self.pair.b));
         let mut added = std::mem::take(&mut self.added);
+        let mut replaced = Vec::new();
         for (path, ia) in std::mem::take(&mut self.deleted) {
             let Some(ib) = added.remove(&path) else {
                 self.push(ChangeKind::Deleted, path, None, Whats::default(), Some(ia), None);
@@ -122,17 +122,17 @@ impl<'a> Rows<'a> {
                 what.add(What::Content, true);
                 self.push(ChangeKind::Type, path, None, what, Some(ia), Some(ib));
             } else if x.covered() && y.covered() {
-                let what = self.pair.differs(ia, ib, &mut da, &mut db)?;
-                self.kept(ia, ib, what);
+                replaced.push((ia, ib));
             }
         }
         for (path, ib) in added {
             self.push(ChangeKind::Added, path, None, Whats::default(), None, Some(ib));
         }
-        self.rows.sort_by(|x, y| {
-            let key = |c: &Change| (c.path.as_os_str().as_bytes().to_vec(), c.kind);
-            key(x).cmp(&key(y))
-        });
-        Ok(self.rows)
+        for (ia, ib, what) in self.pair.differ_all(replaced, a, b)? {
+            self.kept(ia, ib, what);
+        }
+        let bytes = |c: &Change| c.path.as_os_str().as_bytes().to_vec();
+        self.list.sort_by_cached_key(|c| (bytes(c), c.kind));
+        Ok(self.list)
     }
 }

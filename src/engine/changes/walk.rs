@@ -166,13 +166,12 @@ impl Walk<'_> {
     }
 
     fn open(&self, job: &Job) -> Result<OwnedFd> {
-        let opened = match &job.parent {
-            Some(held) => open_dir_at(held.fd.as_fd(), &job.name),
-            None => {
-                let chain = self.chain(job.dir);
-                let names: Vec<&[u8]> = chain.iter().map(|n| &n[..]).collect();
-                open_chain(self.root, &names)
-            }
+        let opened = if let Some(held) = &job.parent {
+            open_dir_at(held.fd.as_fd(), &job.name)
+        } else {
+            let chain = self.chain(job.dir);
+            let names: Vec<&[u8]> = chain.iter().map(|n| &n[..]).collect();
+            open_chain(self.root, &names)
         };
         opened.map_err(|e| self.error("open", job.dir, e))
     }

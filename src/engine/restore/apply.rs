@@ -58,7 +58,8 @@ pub(super) fn unchanged(st: &rustix::fs::Statx, node: &Node) -> bool {
         s: st.stx_mtime.tv_sec,
         ns: st.stx_mtime.tv_nsec,
     };
-    (st.stx_ino, born, st.stx_mode & 0o170_000) == (node.key.ino, node.key.born, node.key.format)
+    (st.stx_ino, born) == node.inode
+        && st.stx_mode & 0o170_000 == node.key.format
         && (node.is_dir() || (st.stx_size, mtime) == (node.size, node.mtime))
 }
 
@@ -244,7 +245,10 @@ impl<'a> Apply<'a> {
             || plan.put.iter().any(|x| in_root(self.b, x.node))
             || plan.links.iter().any(|x| in_root(self.b, x.to));
         if self.a.node(0).is_context() && !touched {
-            write_times(self.live, b".", root).map_err(EngineError::io("set the times of", "."))?;
+            let now = stat_at(self.live, b"").map_err(|e| EngineError::io("read", ".")(e.into()))?;
+            if Node::new(b"", 0, 0, &now, None).mtime != root.mtime {
+                write_times(self.live, b".", root).map_err(EngineError::io("set the times of", "."))?;
+            }
         }
         Ok(())
     }

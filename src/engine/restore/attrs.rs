@@ -15,6 +15,9 @@ use crate::engine::changes::attrs::{FLAGS, Xattrs, proc_path, xattrs};
 use crate::engine::changes::node::{Node, stat_at};
 use crate::engine::changes::open::open_at;
 
+/// FS_NOCOMP_FL (include/uapi/linux/fs.h): Btrfs sets it itself on files that do not get smaller.
+const NOT_COMPRESSED: IFlags = IFlags::from_bits_retain(0x400);
+
 /// What an entry shall have.
 pub(super) struct Attrs<'a> {
     /// Owner, mode and times.
@@ -44,6 +47,10 @@ pub(super) fn write(dir: BorrowedFd<'_>, name: &[u8], want: &Attrs<'_>) -> io::R
             let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
             chmod(path, Mode::from_raw_mode(node.mode))?;
         }
+    }
+    let mtime = stat_at(entry.as_fd(), b"")?.stx_mtime;
+    if (mtime.tv_sec, mtime.tv_nsec) == (node.mtime.s, node.mtime.ns) {
+        return Ok(()); // setting it again would change the change time
     }
     write_times(dir, name, node)
 }
@@ -105,10 +112,17 @@ pub(super) fn set_flags_of(fd: impl AsFd, want: IFlags) -> io::Result<()> {
     if now & FLAGS == want {
         return Ok(());
     }
-    match ioctl_setflags(&fd, (now - FLAGS) | want) {
+    let mut others = now - FLAGS;
+    let compressed = IFlags::COMPRESSED | NOT_COMPRESSED;
+    if want.contains(IFlags::NOCOW) && others.intersects(compressed) {
+        // Btrfs refuses the one while the other is set
+        others -= compressed;
+        ioctl_setflags(&fd, others)?;
+    }
+    match ioctl_setflags(&fd, others | want) {
         // only Btrfs has files without copy-on-write; elsewhere every file is like that
-        Err(Errno::OPNOTSUPP | Errno::INVAL) if want.contains(IFlags::NOCOW) => {
-            Ok(ioctl_setflags(&fd, (now - FLAGS) | (want - IFlags::NOCOW))?)
+        Err(Errno::OPNOTSUPP) if want.contains(IFlags::NOCOW) => {
+            Ok(ioctl_setflags(&fd, others | (want - IFlags::NOCOW))?)
         }
         other => Ok(other?),
     }

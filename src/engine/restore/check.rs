@@ -141,8 +141,8 @@ impl Check<'_> {
         };
         let chain: Vec<&[u8]> = above.iter().map(|n| &n[..]).collect();
         let path = names.join(&b'/');
-        let is = self.parent(self.is, &chain, &path)?;
-        let should = self.parent(self.should, &chain, &path)?;
+        let is = parent(self.is, &chain, &path)?;
+        let should = parent(self.should, &chain, &path)?;
         let x = entry(is.as_ref(), name).map_err(EngineError::io("read", to_path(&path)))?;
         let y = entry(should.as_ref(), name).map_err(EngineError::io("read", to_path(&path)))?;
         let dirs = [
@@ -150,17 +150,6 @@ impl Check<'_> {
             should.as_ref().map_or(self.should.root, AsFd::as_fd),
         ];
         self.pair(names, name, dirs, x.as_ref(), y.as_ref())
-    }
-
-    /// The folder above a selected path; None if there is no such folder.
-    fn parent(&self, tree: &Tree<'_>, chain: &[&[u8]], path: &[u8]) -> Result<Option<OwnedFd>> {
-        match open_chain(tree.root, chain) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(e) => match Errno::from_io_error(&e) {
-                Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-                _ => Err(EngineError::io("open", to_path(path))(e)),
-            },
-        }
     }
 
     fn run(&mut self) -> Result<()> {
@@ -307,4 +296,15 @@ fn list(dir: &OwnedFd) -> io::Result<BTreeMap<Box<[u8]>, Statx>> {
         }
     }
     Ok(all)
+}
+
+/// The folder above a selected path; None if there is no such folder.
+fn parent(tree: &Tree<'_>, chain: &[&[u8]], path: &[u8]) -> Result<Option<OwnedFd>> {
+    match open_chain(tree.root, chain) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(e) => match Errno::from_io_error(&e) {
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            _ => Err(EngineError::io("open", to_path(path))(e)),
+        },
+    }
 }

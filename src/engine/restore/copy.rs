@@ -124,7 +124,7 @@ impl Copy<'_> {
                 continue;
             }
             if node.nlink > 1 && !node.mount {
-                let known = *first.entry((node.dev, node.key.ino)).or_insert(i);
+                let known = *first.entry((node.dev, node.inode.0)).or_insert(i);
                 if known != i {
                     links.push((known, i));
                     continue;

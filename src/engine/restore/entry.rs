@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{IFlags, Statx};
 
 use crate::engine::FileType;
-use crate::engine::changes::attrs::{FLAGS, flags, target, xattrs};
+use crate::engine::changes::attrs::{flags, target, xattrs};
 use crate::engine::changes::content::same_bytes;
 use crate::engine::changes::node::type_of;
 use crate::engine::changes::open::open_file_at;
@@ -54,41 +54,40 @@ impl Side<'_> {
 
     /// What `statx` alone shows, in words. `links`: the number of links must agree too.
     pub fn by_stat(&self, should: &Side<'_>, links: bool) -> Vec<String> {
-        let (x, y) = (self.st, should.st);
-        let (is, want) = (self.file_type(), should.file_type());
-        if is != want {
-            return vec![format!("is {}, should be {}", word(is), word(want))];
+        let (is, want) = (self.st, should.st);
+        let kind = self.file_type();
+        if kind != should.file_type() {
+            return vec![format!(
+                "is {}, should be {}",
+                word(kind),
+                word(should.file_type())
+            )];
         }
         let mut what = Vec::new();
-        let (m, n) = (x.stx_mode & 0o7777, y.stx_mode & 0o7777);
-        if m != n {
-            what.push(format!("mode {m:o}, should be {n:o}"));
-        }
-        if (x.stx_uid, x.stx_gid) != (y.stx_uid, y.stx_gid) {
-            let (u, g, v, h) = (x.stx_uid, x.stx_gid, y.stx_uid, y.stx_gid);
-            what.push(format!("owner {u}:{g}, should be {v}:{h}"));
-        }
-        if matches!(is, FileType::File | FileType::Link) && x.stx_size != y.stx_size {
-            what.push(format!("size {}, should be {}", x.stx_size, y.stx_size));
-        }
-        let (s, t) = (x.stx_mtime, y.stx_mtime);
-        if (s.tv_sec, s.tv_nsec) != (t.tv_sec, t.tv_nsec) {
-            what.push(format!(
-                "modification time {}.{:09}, should be {}.{:09}",
-                s.tv_sec, s.tv_nsec, t.tv_sec, t.tv_nsec
-            ));
-        }
-        if matches!(is, FileType::CharDevice | FileType::BlockDevice) {
-            let (p, q) = (
-                (x.stx_rdev_major, x.stx_rdev_minor),
-                (y.stx_rdev_major, y.stx_rdev_minor),
-            );
-            if p != q {
-                what.push(format!("device {}:{}, should be {}:{}", p.0, p.1, q.0, q.1));
+        let mut add = |name: &str, is: String, want: String| {
+            if is != want {
+                what.push(format!("{name}{is}, should be {want}"));
             }
+        };
+        let mode = |st: &Statx| format!("{:o}", st.stx_mode & 0o7777);
+        let owner = |st: &Statx| format!("{}:{}", st.stx_uid, st.stx_gid);
+        let time = |st: &Statx| format!("{}.{:09}", st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec);
+        let device = |st: &Statx| format!("{}:{}", st.stx_rdev_major, st.stx_rdev_minor);
+        add("mode ", mode(is), mode(want));
+        add("owner ", owner(is), owner(want));
+        if matches!(kind, FileType::File | FileType::Link) {
+            add("size ", is.stx_size.to_string(), want.stx_size.to_string());
         }
-        if links && is != FileType::Dir && x.stx_nlink != y.stx_nlink {
-            what.push(format!("{} hard links, should be {}", x.stx_nlink, y.stx_nlink));
+        add("modification time ", time(is), time(want));
+        if matches!(kind, FileType::CharDevice | FileType::BlockDevice) {
+            add("device ", device(is), device(want));
+        }
+        if links && kind != FileType::Dir {
+            add(
+                "number of hard links ",
+                is.stx_nlink.to_string(),
+                want.stx_nlink.to_string(),
+            );
         }
         what
     }
@@ -98,34 +97,27 @@ impl Side<'_> {
         let mut what = Vec::new();
         let kind = self.file_type();
         if kind == FileType::Link {
-            let (x, y) = (target(self.dir, self.name)?, target(should.dir, should.name)?);
-            if x != y {
-                what.push(format!(
-                    "link to {}, should be to {}",
-                    shown_bytes(&x),
-                    shown_bytes(&y)
-                ));
+            let (is, want) = (target(self.dir, self.name)?, target(should.dir, should.name)?);
+            if is != want {
+                let (is, want) = (shown_bytes(&is), shown_bytes(&want));
+                what.push(format!("link to {is}, should be to {want}"));
             }
         }
-        let (x, y) = (xattrs(self.dir, self.name)?, xattrs(should.dir, should.name)?);
-        for key in x.keys().chain(y.keys().filter(|k| !x.contains_key(*k))) {
-            if x.get(key) != y.get(key) {
+        let (is, want) = (xattrs(self.dir, self.name)?, xattrs(should.dir, should.name)?);
+        for key in is.keys().chain(want.keys().filter(|k| !is.contains_key(*k))) {
+            if is.get(key) != want.get(key) {
                 what.push(format!("extended attribute {} differs", shown_bytes(key)));
             }
         }
-        let (p, q) = (
-            flags(self.dir, self.name, kind)? & FLAGS,
-            flags(should.dir, should.name, kind)? & FLAGS,
-        );
-        if p != q {
-            what.push(format!("flags {}, should be {}", letters(p), letters(q)));
+        let is = flags(self.dir, self.name, kind)?;
+        let want = flags(should.dir, should.name, kind)?;
+        if is != want {
+            what.push(format!("flags {}, should be {}", letters(is), letters(want)));
         }
         if kind == FileType::File && self.st.stx_size == should.st.stx_size {
-            let (f, g) = (
-                open_file_at(self.dir, self.name, false)?,
-                open_file_at(should.dir, should.name, false)?,
-            );
-            if !same_bytes(&f, &g, cancelled)? {
+            let is = open_file_at(self.dir, self.name, false)?;
+            let want = open_file_at(should.dir, should.name, false)?;
+            if !same_bytes(&is, &want, cancelled)? {
                 what.push("content differs".into());
             }
         }

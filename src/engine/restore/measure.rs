@@ -46,11 +46,11 @@ pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize
             continue;
         }
         size.entries += 1;
-        let subvolume = node.is_dir() && node.key.ino == 256 && node.dev != tree.node(node.parent).dev;
+        let subvolume = node.is_dir() && node.inode.0 == 256 && node.dev != tree.node(node.parent).dev;
         if subvolume {
             size.subvolumes.push(tree.path(i));
         }
-        if node.is_file() && (node.nlink < 2 || seen.insert((node.dev, node.key.ino))) {
+        if node.is_file() && (node.nlink < 2 || seen.insert((node.dev, node.inode.0))) {
             size.bytes += bytes_of(node);
         }
     }

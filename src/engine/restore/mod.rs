@@ -1,6 +1,7 @@
 //! Making a live tree equal to a snapshot, in place: inodes that both have stay the same inodes, so that
 //! open files, working directories and bind mounts stay valid, and what does not differ is not touched.
 
+mod align;
 mod apply;
 mod attrs;
 pub mod check;
@@ -12,6 +13,7 @@ mod measure;
 mod plan;
 pub mod remove;
 mod select;
+mod split;
 pub mod stamp;
 
 use std::os::fd::BorrowedFd;
@@ -46,16 +48,14 @@ pub fn restore(
         None => walk_both(safety, target, progress)?,
         Some(paths) => select::trees(safety, target, paths, progress)?,
     };
+    let a = align::align(a, &b);
     let pair = Pair {
         a: &a,
         b: &b,
         settled: settled(safety.made, target.made),
         progress,
     };
-    let mut found = deltas(&pair, safety, target)?;
-    if selected.is_some() {
-        found = select::unshare(&a, found);
-    }
+    let found = split::split(&a, deltas(&pair, safety, target)?);
     let plan = plan::plan(&a, &b, &found);
     if progress.cancelled() {
         return Err(EngineError::Cancelled);

@@ -80,7 +80,8 @@ pub(super) fn plan(a: &Walked, b: &Walked, deltas: &[Delta]) -> Plan {
         touched(a, b, delta, &mut thaw, &mut dirs);
         plan.content(a, b, delta);
     }
-    plan.thaw = thaw.into_iter().filter(|&i| a.node(i).frozen).collect();
+    let can_thaw = |i: &u32| a.node(*i).frozen && (a.node(*i).is_dir() || a.node(*i).is_file());
+    plan.thaw = thaw.into_iter().filter(can_thaw).collect();
     for &i in &plan.thaw {
         let node = a.node(i);
         if node.is_context() || (!node.is_dir() && node.nlink as usize > a.find(node.key).len()) {
@@ -118,13 +119,12 @@ impl Plan {
         }
         let mut existing = delta.kept.first().map(|k| k.1);
         for &node in &delta.won {
-            match existing {
-                Some(from) => self.links.push(Link { from, to: node }),
-                None => {
-                    let stage = moves.then_some(number);
-                    self.put.push(Put { node, stage });
-                    existing = Some(node);
-                }
+            if let Some(from) = existing {
+                self.links.push(Link { from, to: node });
+            } else {
+                let stage = moves.then_some(number);
+                self.put.push(Put { node, stage });
+                existing = Some(node);
             }
         }
     }

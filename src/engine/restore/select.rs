@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use super::apply::STAGE;
 use crate::engine::changes::Tree;
-use crate::engine::changes::delta::Delta;
 use crate::engine::changes::node::{Key, Node, Origin, Walked, stat_at};
 use crate::engine::changes::open::{components, open_chain, open_dir_at, to_path};
 use crate::engine::changes::walk::{threads, walk_where};
@@ -150,48 +149,46 @@ pub(super) fn trees(
 
 /// Adds a folder above a selected path to both sides. Returns its index where it is a folder.
 fn above(
-    a: &mut Side<'_>,
-    b: &mut Side<'_>,
+    safety: &mut Side<'_>,
+    target: &mut Side<'_>,
     names: &[Box<[u8]>],
     parents: (Option<u32>, Option<u32>),
 ) -> Result<(Option<u32>, Option<u32>)> {
-    let x = parents.0.map(|p| a.look(names, p)).transpose()?.flatten();
-    let y = parents.1.map(|p| b.look(names, p)).transpose()?.flatten();
+    let old = parents.0.map(|p| safety.look(names, p)).transpose()?.flatten();
+    let new = parents.1.map(|p| target.look(names, p)).transpose()?.flatten();
     let uncovered = |n: &Option<Node>| n.as_ref().is_some_and(|n| !n.covered());
-    if uncovered(&x) || uncovered(&y) {
-        let path = to_path(&names.join(&b'/'));
-        return Err(EngineError::Refused {
-            why: format!(
-                "{} is a nested subvolume or a mount, which no checkpoint covers",
-                crate::text::shown_path(&path)
-            ),
-            path: Some(path),
-            hint: None,
-        });
+    if uncovered(&old) || uncovered(&new) {
+        return Err(not_covered(names));
     }
     // numbers of pairs: the count of nodes is new for each
-    let key = Key::context((a.nodes.len() + b.nodes.len()) as u64);
-    let dir = |n: &Option<Node>| n.as_ref().is_some_and(Node::is_dir);
-    let context = |mut node: Node| {
-        node.key = key;
-        node
-    };
-    Ok(match (x, y) {
-        (Some(x), y) if x.is_dir() => {
-            let both = dir(&y);
-            let i = a.push(context(x));
-            let j = y.filter(|_| both).map(|y| b.push(context(y)));
-            (Some(i), j)
+    let key = Key::context((safety.nodes.len() + target.nodes.len()) as u64);
+    let new = new.filter(Node::is_dir);
+    Ok(match (old, new) {
+        (Some(old), new) if old.is_dir() => {
+            let i = safety.push(Node { key, ..old });
+            (Some(i), new.map(|new| target.push(Node { key, ..new })))
         }
         // it has to be made; what is in its place goes
-        (x, Some(y)) if y.is_dir() => {
-            if let Some(x) = x {
-                a.push(x);
+        (old, Some(new)) => {
+            if let Some(old) = old {
+                safety.push(old);
             }
-            (None, Some(b.push(y)))
+            (None, Some(target.push(new)))
         }
         _ => (None, None),
     })
+}
+
+fn not_covered(names: &[Box<[u8]>]) -> EngineError {
+    let path = to_path(&names.join(&b'/'));
+    EngineError::Refused {
+        why: format!(
+            "{} is a nested subvolume or a mount, which no checkpoint covers",
+            crate::text::shown_path(&path)
+        ),
+        path: Some(path),
+        hint: None,
+    }
 }
 
 /// What a killed restore left in the live root.
@@ -214,31 +211,23 @@ fn left_over(a: &Side<'_>, b: &Side<'_>, selected: &[Names]) -> Result<Vec<Names
     Ok(found)
 }
 
-/// A file that also has names outside the selection must not change there: its selected names get an inode
-/// of their own.
-pub(super) fn unshare(a: &Walked, deltas: Vec<Delta>) -> Vec<Delta> {
-    let mut all = Vec::with_capacity(deltas.len());
-    for delta in deltas {
-        let shared = delta.both
-            && !delta.what.is_empty()
-            && delta.in_a().is_some_and(|i| {
-                let node = a.node(i);
-                !node.is_dir() && node.nlink as usize > a.find(node.key).len()
-            });
-        if !shared {
-            all.push(delta);
-            continue;
-        }
-        let lost = delta.kept.iter().map(|k| k.0).chain(delta.lost).collect();
-        let won = delta.kept.iter().map(|k| k.1).chain(delta.won).collect();
-        all.push(Delta {
-            lost,
-            ..Delta::default()
-        });
-        all.push(Delta {
-            won,
-            ..Delta::default()
-        });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_below_a_selected_one_are_dropped() {
+        let list = |p: &[&str]| -> Option<Vec<Vec<u8>>> {
+            let all: Vec<PathBuf> = p.iter().map(PathBuf::from).collect();
+            let names = paths(&all).expect("valid");
+            names.map(|l| l.iter().map(|n| n.join(&b'/')).collect())
+        };
+        let want = |p: &[&str]| Some(p.iter().map(|s| s.as_bytes().to_vec()).collect());
+        assert_eq!(
+            list(&["a/b", "a.b", "a", "a/z/c", "ab"]),
+            want(&["a", "a.b", "ab"])
+        );
+        assert_eq!(list(&["x", "."]), None);
+        assert_eq!(list(&[]), want(&[]));
     }
-    all
 }
