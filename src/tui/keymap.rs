@@ -2,6 +2,7 @@
 //! made from it.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde::Deserialize;
@@ -191,7 +192,7 @@ impl Keymap {
                 let keys: Vec<_> = b.keys.iter().map(|k| format!("`{k}`")).collect();
                 keys.join(" ")
             };
-            out.push_str(&format!("| {keys} | {} |\n", b.help));
+            let _written = writeln!(out, "| {keys} | {} |", b.help);
         }
         out
     }

@@ -151,7 +151,7 @@ struct Loop<'a> {
 
 /// What woke the loop.
 enum Woken {
-    Msg(Msg),
+    Msg(Box<Msg>),
     Event(Option<io::Result<Event>>),
     Frame,
     Tick,
@@ -174,15 +174,15 @@ impl Loop<'_> {
             let events = self.events.get_or_insert_with(EventStream::new);
             let woken = tokio::select! {
                 biased;
-                number = any(&mut ends) => Woken::Msg(Msg::Signal(number)),
+                number = any(&mut ends) => Woken::Msg(Box::new(Msg::Signal(number))),
                 event = next(events) => Woken::Event(event),
-                Some(msg) = self.receive.recv() => Woken::Msg(msg),
+                Some(msg) = self.receive.recv() => Woken::Msg(Box::new(msg)),
                 _ = continued.recv() => Woken::Continued,
                 () = tokio::time::sleep(floor), if state.dirty => Woken::Frame,
                 _ = tick.tick() => Woken::Tick,
             };
             match woken {
-                Woken::Msg(msg) => self.dispatch(state, msg)?,
+                Woken::Msg(msg) => self.dispatch(state, *msg)?,
                 Woken::Event(Some(event)) => self.event(state, event?)?,
                 // the terminal is gone
                 Woken::Event(None) => state.end = Some(End::Signal(1)),

@@ -46,6 +46,8 @@ pub struct Script {
     pub delays: HashMap<&'static str, Duration>,
     /// Methods that wait until they are let go (or cancelled).
     pub gates: Vec<&'static str>,
+    /// Methods that panic.
+    pub panics: Vec<&'static str>,
     /// What was called.
     pub calls: Vec<String>,
 }
@@ -78,7 +80,9 @@ impl Fake {
     /// Tells the watchers that the store changed.
     pub fn changed(&self) {
         let watchers = self.watchers.lock().expect("watchers").clone();
-        watchers.iter().for_each(|w| w());
+        for changed in &watchers {
+            changed();
+        }
     }
     /// How often a method was called.
     pub fn calls(&self, method: &str) -> usize {
@@ -94,6 +98,7 @@ impl Fake {
             s.calls.push(format!("{method} {what}"));
             s.delays.get(method).copied()
         });
+        assert!(!self.edit(|s| s.panics.contains(&method)), "{method} broke");
         if let Some(delay) = delay {
             std::thread::sleep(delay);
         }

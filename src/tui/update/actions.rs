@@ -10,16 +10,14 @@ use crate::tui::state::{Loading, Mark, Overlay, Pane, Position, Screen, State, T
 /// Carries an action out in the present context.
 pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
     match action {
-        Action::Down => scroll(state, 1, effects),
-        Action::Up => scroll(state, -1, effects),
+        Action::Down | Action::PickDown => scroll(state, 1, effects),
+        Action::Up | Action::PickUp => scroll(state, -1, effects),
         Action::HalfDown => scroll(state, page(state).div_euclid(2).max(1), effects),
         Action::HalfUp => scroll(state, -page(state).div_euclid(2).max(1), effects),
         Action::PageDown => scroll(state, page(state), effects),
         Action::PageUp => scroll(state, -page(state), effects),
         Action::First => scroll(state, isize::MIN, effects),
         Action::Last => scroll(state, isize::MAX, effects),
-        Action::PickDown => scroll(state, 1, effects),
-        Action::PickUp => scroll(state, -1, effects),
         Action::Left | Action::Right => sideways(state, action == Action::Right),
         Action::NextPane => next_pane(state, true),
         Action::PreviousPane => next_pane(state, false),
@@ -47,8 +45,7 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::Close => drop(state.overlays.pop()),
         Action::Cancel => plan::stop(state, effects),
         Action::Suspend => effects.push(Effect::Suspend),
-        Action::Quit => quit(state, effects),
-        Action::ForceQuit => quit(state, effects),
+        Action::Quit | Action::ForceQuit => quit(state, effects),
         Action::Accept => accept(state, effects),
         Action::Dismiss => dismiss(state),
         Action::RubOut | Action::ClearLine => rub_out(state, action == Action::ClearLine),
@@ -58,16 +55,15 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
 /// The rows of a page in the present context.
 fn page(state: &State) -> isize {
     let areas = layout::areas(state);
-    let height = match state.overlays.last() {
-        Some(overlay) => layout::scrolled(state, overlay).height,
-        None => {
-            let pane = match (state.screen, state.focus) {
-                (Screen::Start, _) | (_, Pane::Timeline) => areas.timeline,
-                (_, Pane::Files) => areas.files,
-                (_, Pane::Diff) => areas.diff,
-            };
-            layout::content(pane).height
-        }
+    let height = if let Some(overlay) = state.overlays.last() {
+        layout::scrolled(state, overlay).height
+    } else {
+        let pane = match (state.screen, state.focus) {
+            (Screen::Start, _) | (_, Pane::Timeline) => areas.timeline,
+            (_, Pane::Files) => areas.files,
+            (_, Pane::Diff) => areas.diff,
+        };
+        layout::content(pane).height
     };
     isize::from(height as i16).max(1)
 }

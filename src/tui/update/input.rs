@@ -61,7 +61,7 @@ pub fn paste(state: &mut State, text: &str, _effects: &mut Effects) {
 }
 
 /// A click selects, the wheel scrolls what is under it.
-pub fn mouse(state: &mut State, mouse: &MouseEvent, effects: &mut Effects) {
+pub fn mouse(state: &mut State, mouse: MouseEvent, effects: &mut Effects) {
     let cell = Cell::new(mouse.column, mouse.row);
     match mouse.kind {
         MouseEventKind::Down(_) => click(state, cell),

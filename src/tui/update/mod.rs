@@ -30,7 +30,7 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Start => start(state, &mut effects),
         Msg::Key(key, at) => input::key(state, &key, at, &mut effects),
         Msg::Paste(text) => input::paste(state, &text, &mut effects),
-        Msg::Mouse(mouse) => input::mouse(state, &mouse, &mut effects),
+        Msg::Mouse(mouse) => input::mouse(state, mouse, &mut effects),
         Msg::Resize(width, height) => {
             state.size = (width, height);
             state.dirty = true;

@@ -178,10 +178,10 @@ pub fn key(
         (Some(Confirm::Word), Some(Action::RubOut)) => cut(&mut plan.typed, false),
         (Some(Confirm::Word), _) if typed(key).is_some() => return word(state, key, action, effects),
         (Some(Confirm::Key), Some(Action::Confirm)) => go(state, effects),
-        (_, Some(Action::Confirm | Action::RubOut)) => {}
+
         (_, Some(Action::Close)) => close(state, effects),
+        (_, Some(Action::Confirm | Action::RubOut) | None) => {}
         (_, Some(action)) => actions::act(state, action, effects),
-        (_, None) => {}
     }
     true
 }

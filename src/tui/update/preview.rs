@@ -152,6 +152,12 @@ pub fn moved_on(open: &mut Open) {
 
 fn diff(state: &mut State, effects: &mut Effects) {
     let Some(open) = &mut state.open else { return };
+    if open.diff.version.is_some() {
+        let selected = open.change().map(|c| (c.part, c.path.clone()));
+        if selected != open.diff.versions.wanted {
+            open.diff.version = None;
+        }
+    }
     let Some(key) = diff_key(open) else {
         if open.files.load.job.is_none() && open.diff.load.wanted.is_some() {
             open.diff.load.clear();

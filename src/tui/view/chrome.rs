@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use super::{cells, path, spinner};
 use crate::text;
 use crate::tui::layout::Areas;
-use crate::tui::state::{Screen, State, Tone};
+use crate::tui::state::{Open, Screen, State, Tone};
 use crate::tui::theme::Role;
 
 /// Name, conversation, agent, folder, whether the agent is at work.
@@ -58,7 +58,7 @@ pub fn footer(buf: &mut Buffer, area: Rect, state: &State) {
         right.push(Span::styled(format!("{} ", spinner(state)), theme[Role::Accent]));
     }
     if let Some(text) = &state.typing {
-        let found = state.open.as_ref().map_or(0, |o| o.len());
+        let found = state.open.as_ref().map_or(0, Open::len);
         right.push(Span::styled(format!("{found} found "), theme[Role::Dim]));
         let left = Line::from(vec![
             Span::styled(" /", theme[Role::Key]),

@@ -25,15 +25,15 @@ pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, load: &Load, at: Po
     let dim = state.theme[Role::Dim];
     match &load.value {
         None => cells::put(buf, cells::line_of(area, 0), &Line::styled("reading …", dim)),
-        Some((_, Err(failure))) => {
+        Some(((), Err(failure))) => {
             let hint = failure.hint.clone().unwrap_or_default();
             cells::say(buf, area, state.theme[Role::Bad], &[&failure.message, &hint]);
         }
-        Some((_, Ok(list))) if list.is_empty() => {
+        Some(((), Ok(list))) if list.is_empty() => {
             let then = "A rewind is written here, and can be undone from here.";
             cells::say(buf, area, dim, &["Nothing was done yet.", "", then]);
         }
-        Some((_, Ok(list))) => {
+        Some(((), Ok(list))) => {
             for n in 0..usize::from(area.height) {
                 let Some(op) = list.get(at.top + n) else { break };
                 let selected = (at.top + n == at.selected).then(|| state.theme[Role::Selected]);

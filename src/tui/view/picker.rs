@@ -101,8 +101,7 @@ fn conversation(state: &State, summary: &Summary, columns: usize) -> (Line<'stat
     let title = summary
         .title
         .as_deref()
-        .map(|t| cells::first_line(t, 200))
-        .unwrap_or_else(|| text::shown(&summary.id));
+        .map_or_else(|| text::shown(&summary.id), |t| cells::first_line(t, 200));
     let left = Line::from(vec![
         Span::styled(format!("{age:>4} "), theme[Role::Dim]),
         live,

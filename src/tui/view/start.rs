@@ -29,7 +29,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
     let dim = state.theme[Role::Dim];
     match &load.value {
         None => cells::put(buf, cells::line_of(content, 0), &Line::styled("  …", dim)),
-        Some((_, Err(failure))) => {
+        Some(((), Err(failure))) => {
             let hint = failure.hint.clone().unwrap_or_default();
             cells::say(
                 buf,
@@ -38,8 +38,8 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
                 &[&failure.message, "", &hint],
             );
         }
-        Some((_, Ok(list))) if list.is_empty() => empty(buf, content, state),
-        Some((_, Ok(list))) => table(buf, content, state, list),
+        Some(((), Ok(list))) if list.is_empty() => empty(buf, content, state),
+        Some(((), Ok(list))) => table(buf, content, state, list),
     }
 }
 
@@ -103,8 +103,7 @@ fn conversation(state: &State, s: &Summary, same: bool, folder: usize, columns: 
     let title = s
         .title
         .as_deref()
-        .map(|t| cells::first_line(t, 200))
-        .unwrap_or_else(|| text::shown(&s.id));
+        .map_or_else(|| text::shown(&s.id), |t| cells::first_line(t, 200));
     let mut spans = vec![
         Span::styled(format!(" {agent:<10} "), theme[Role::Accent]),
         Span::raw(place),

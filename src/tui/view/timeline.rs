@@ -232,7 +232,7 @@ pub fn detail(buf: &mut Buffer, area: Rect, state: &State) {
         return;
     }
     let Some(open) = &state.open else { return };
-    let name = open.selected().map_or_else(String::new, |r| name_of(r));
+    let name = open.selected().map_or_else(String::new, name_of);
     cells::title(buf, area, &state.theme, &name, "", false);
     let Some(row) = open.selected() else { return };
     let content = layout::content(area);

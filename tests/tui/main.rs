@@ -1,0 +1,11 @@
+//! The screens, in process.
+
+mod changing;
+mod harness;
+mod hostile;
+mod live;
+mod looking;
+mod pictures;
+mod time;
+#[path = "../tui_fake/mod.rs"]
+mod tui_fake;
