@@ -30,16 +30,16 @@ fn names(dir: &Path) -> Vec<String> {
 fn install_and_uninstall_leave_no_trace() {
     let dir = tempfile::tempdir().expect("temp dir");
     let binary = Path::new(BINARY);
-    assert_eq!(uninstall(dir.path(), None).expect("nothing"), Edit::Unchanged);
+    assert_eq!(uninstall(dir.path()).expect("nothing"), Edit::Unchanged);
     assert_eq!(install(dir.path(), binary, None).expect("install"), Edit::Written);
     assert_eq!(install(dir.path(), binary, None).expect("again"), Edit::Unchanged);
     assert_eq!(names(&dir.path().join(".openhands")), ["hooks.json"]);
-    assert_eq!(uninstall(dir.path(), None).expect("uninstall"), Edit::Deleted);
+    assert_eq!(uninstall(dir.path()).expect("uninstall"), Edit::Deleted);
     assert!(names(dir.path()).is_empty());
     // the folder stays if it holds anything else
     install(dir.path(), binary, None).expect("install");
     fs::write(dir.path().join(".openhands/mine"), "x").expect("write");
-    assert_eq!(uninstall(dir.path(), None).expect("uninstall"), Edit::Deleted);
+    assert_eq!(uninstall(dir.path()).expect("uninstall"), Edit::Deleted);
     assert_eq!(names(&dir.path().join(".openhands")), ["mine"]);
 }
 
@@ -71,7 +71,7 @@ fn the_rest_of_a_file_keeps_its_bytes_mode_and_owner() {
         with.contains("/home/dev/bin/hook.sh") && with.contains(BINARY),
         "{with}"
     );
-    assert_eq!(uninstall(dir.path(), None).expect("uninstall"), Edit::Written);
+    assert_eq!(uninstall(dir.path()).expect("uninstall"), Edit::Written);
     assert_eq!(kept(), (0o640, 4321, 1234));
     assert_eq!(fs::read_to_string(&file).expect("read"), text);
     // a file made anew belongs to the owner of the folder that it is made in
@@ -95,7 +95,7 @@ fn what_cannot_be_understood_is_not_touched() {
         put(dir.path(), bad);
         for result in [
             install(dir.path(), Path::new(BINARY), None),
-            uninstall(dir.path(), None),
+            uninstall(dir.path()),
         ] {
             let error = result.expect_err("refused");
             assert_eq!(
@@ -120,7 +120,7 @@ fn no_link_is_followed() {
     let target = elsewhere.path().join("hooks.json");
     fs::write(&target, "{}").expect("write");
     let refused = |dir: &Path| {
-        for result in [install(dir, Path::new(BINARY), None), uninstall(dir, None)] {
+        for result in [install(dir, Path::new(BINARY), None), uninstall(dir)] {
             assert!(matches!(result, Err(HookError::Refused { .. })), "{result:?}");
         }
         assert!(matches!(
@@ -169,7 +169,7 @@ fn status_says_what_openhands_will_read() {
         now(),
         [(Place::Project, State::Installed), (Place::User, State::Shadowed)]
     );
-    uninstall(work, None).expect("uninstall");
+    uninstall(work).expect("uninstall");
     assert_eq!(fs::read_to_string(file_in(work)).expect("read"), "{}");
     // a workspace that is the home has one file, not two
     assert_eq!(states(home, home, BINARY), [(Place::User, State::Installed)]);

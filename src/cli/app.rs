@@ -155,7 +155,7 @@ impl App {
     }
 
     /// The state that a selector names.
-    pub fn state(&self, subject: &Subject, selector: &str) -> Result<Selected, Failure> {
+    pub fn state(subject: &Subject, selector: &str) -> Result<Selected, Failure> {
         use crate::engine::vault::Vault;
         let fresh;
         let checkpoints = match &subject.opened {
@@ -169,7 +169,7 @@ impl App {
     }
 
     /// A checkpoint by its id.
-    pub fn checkpoint_id(&self, text: &str) -> Result<CheckpointId, Failure> {
+    pub fn checkpoint_id(text: &str) -> Result<CheckpointId, Failure> {
         if CheckpointId::looks_like(text) {
             return Ok(CheckpointId(text.to_owned()));
         }

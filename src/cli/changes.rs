@@ -70,7 +70,7 @@ pub fn list(
 /// Lists the paths that differ.
 pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf], times: bool) -> Done {
     let subject = app.subject()?;
-    let (a, b) = (app.state(&subject, a)?, app.state(&subject, b)?);
+    let (a, b) = (App::state(&subject, a)?, App::state(&subject, b)?);
     let list = list(app, &subject, &a.state, &b.state, paths, times)?;
     app.out
         .result(&list, || list.iter().map(|c| line(app, c)).collect())

@@ -60,7 +60,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
 
 /// Gives a checkpoint a label.
 pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
-    let id = app.checkpoint_id(checkpoint)?;
+    let id = App::checkpoint_id(checkpoint)?;
     let subject = app.subject()?;
     Vault::label(&subject.site.vault, &id, text)?;
     app.out.result(&json!({"checkpoint": id, "label": text}), || {
@@ -70,7 +70,7 @@ pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
 
 /// Pins or unpins a checkpoint.
 pub fn pin(app: &App, checkpoint: &str, pinned: bool) -> Done {
-    let id = app.checkpoint_id(checkpoint)?;
+    let id = App::checkpoint_id(checkpoint)?;
     let subject = app.subject()?;
     Vault::pin(&subject.site.vault, &id, pinned)?;
     let word = if pinned { "pinned" } else { "no longer pinned" };

@@ -1,6 +1,6 @@
 //! `respool cat` and `respool ls`.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::app::App;
 use super::changes::one;
-use super::output::{Done, Failure};
+use super::output::{Done, Failure, raw};
 use crate::engine::Content;
 use crate::engine::vault::Vault;
 use crate::failure::Kind;
@@ -20,7 +20,7 @@ const LIMIT: u64 = 1 << 30;
 /// Prints a file as it was.
 pub fn cat(app: &App, state: &str, path: &Path) -> Done {
     let subject = app.subject()?;
-    let state = app.state(&subject, state)?;
+    let state = App::state(&subject, state)?;
     let path = one(app, subject.site.path(), path)?;
     let content = Vault::read(&subject.site.vault, &state.state, &path, LIMIT)?;
     let Content::File { bytes, size: whole } = content else {
@@ -62,21 +62,15 @@ pub fn cat(app: &App, state: &str, path: &Path) -> Done {
                 None => shown(&l.replace('\t', "    ")),
             })
             .collect();
-        return app.out.raw(safe.as_bytes());
+        return raw(safe.as_bytes());
     }
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(&bytes).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Kind::Failed, format!("cannot write: {e}")))
-        }
-        _ => Ok(()),
-    }
+    raw(&bytes)
 }
 
 /// Lists a folder as it was.
 pub fn ls(app: &App, state: &str, path: Option<&Path>) -> Done {
     let subject = app.subject()?;
-    let state = app.state(&subject, state)?;
+    let state = App::state(&subject, state)?;
     let path = path
         .map(|p| one(app, subject.site.path(), p))
         .transpose()?

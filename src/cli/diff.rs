@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::app::App;
 use super::changes::list;
-use super::output::Done;
+use super::output::{Done, raw};
 use crate::diff::{Limits, Side, unified};
 use crate::engine::vault::Vault;
 use crate::engine::{Content, EngineError, FileType, State};
@@ -18,10 +18,10 @@ const LIMIT: u64 = 16 << 20;
 /// Shows the difference of texts between two states.
 pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
     let subject = app.subject()?;
-    let (a, b) = (app.state(&subject, a)?, app.state(&subject, b)?);
+    let (a, b) = (App::state(&subject, a)?, App::state(&subject, b)?);
     let changes = list(app, &subject, &a.state, &b.state, paths, false)?;
     let vault: &dyn Vault = &subject.site.vault;
-    let raw = !std::io::stdout().is_terminal() || app.out.json;
+    let exact = !std::io::stdout().is_terminal() || app.out.json;
     let limits = Limits {
         bytes: LIMIT,
         ..Limits::default()
@@ -40,7 +40,7 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
             mode: *mode,
             content,
         });
-        out.extend(unified(x, y, limits, raw));
+        out.extend(unified(x, y, limits, exact));
     }
     if app.out.json {
         let text = String::from_utf8_lossy(&out);
@@ -51,7 +51,7 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
     if app.out.color {
         out = coloured(&out);
     }
-    app.out.raw(&out)
+    raw(&out)
 }
 
 /// Mode and content of one side; `None` where there is nothing or a folder.

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::args::Global;
-use super::output::{Done, Failure, Output};
+use super::output::{Done, Failure, raw};
 use crate::engine::Checkpoint;
 use crate::failure::{Explain, Kind};
 use crate::paths::{self, Who};
@@ -28,7 +28,6 @@ pub fn run(global: Global, agent: &str) -> Done {
         )
         .hint("openhands"));
     }
-    let out = Output::plain(false);
     let mut input = Vec::new();
     let read = std::io::stdin().lock().take(INPUT).read_to_end(&mut input);
     let call = read
@@ -36,7 +35,7 @@ pub fn run(global: Global, agent: &str) -> Done {
         .and_then(|_| Call::openhands(&input));
     let taken = match call {
         Ok(call) => match call.checkpoint() {
-            None => return out.raw(br#"{"decision":"allow"}"#),
+            None => return raw(br#"{"decision":"allow"}"#),
             Some(_) => in_time(global.state_dir, call),
         },
         Err(why) => Err(why),
@@ -44,7 +43,7 @@ pub fn run(global: Global, agent: &str) -> Done {
     if let Err(why) = &taken {
         eprintln!("respool: no checkpoint: {why}");
     }
-    out.raw(answer(&taken).as_bytes())
+    raw(answer(&taken).as_bytes())
 }
 
 fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<(Checkpoint, String), String> {

@@ -7,6 +7,7 @@ use crate::rewind::journal::Record;
 use crate::rewind::recover::{How, Recovered};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationState};
+use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
 use crate::text::{age, shown};
 
@@ -64,7 +65,11 @@ fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
 
 /// What interrupted `track` and `untrack` left in any pool. Said on stderr unless it is `recover` itself.
 pub fn recover_adoptions(app: &App) -> Result<Vec<Recovered>, Failure> {
-    let (pools, all, _) = app.desk.registry.all()?;
+    let Census {
+        pools,
+        sandboxes: all,
+        trouble: _,
+    } = app.desk.registry.all()?;
     let mut out = Vec::new();
     for (i, listed) in all {
         match listed.record {
@@ -86,7 +91,11 @@ pub fn recover_adoptions_first(app: &App) -> Result<(), Failure> {
 /// Finishes or rolls back everything that a crash left.
 pub fn recover(app: &App) -> Done {
     let mut recovered = recover_adoptions(app)?;
-    let (_, all, trouble) = app.desk.registry.all()?;
+    let Census {
+        pools: _,
+        sandboxes: all,
+        trouble,
+    } = app.desk.registry.all()?;
     for e in &trouble {
         app.out.say(format!("respool: {e}"));
     }

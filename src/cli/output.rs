@@ -112,19 +112,7 @@ impl Output {
         } else {
             text()
         };
-        self.raw(out.as_bytes())
-    }
-
-    /// Writes bytes to stdout as they are. A closed pipe is no failure.
-    pub fn raw(&self, bytes: &[u8]) -> Done {
-        let mut stdout = std::io::stdout().lock();
-        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-                Kind::Failed,
-                format!("cannot write the output: {e}"),
-            )),
-            _ => Ok(()),
-        }
+        raw(out.as_bytes())
     }
 
     /// A message for people, on stderr.
@@ -147,12 +135,24 @@ impl Output {
     pub fn failure(&self, failure: &Failure) {
         if self.json {
             // nothing is left to report a broken stdout to
-            drop(self.raw(format!("{}\n", failure.json()).as_bytes()));
+            drop(raw(format!("{}\n", failure.json()).as_bytes()));
         }
         eprintln!("respool: {}", failure.message);
         if let Some(hint) = &failure.hint {
             eprintln!("  hint: {}", shown(hint));
         }
+    }
+}
+
+/// Writes bytes to stdout as they are. A closed pipe is no failure.
+pub fn raw(bytes: &[u8]) -> Done {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Kind::Failed,
+            format!("cannot write the output: {e}"),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -10,12 +10,17 @@ use crate::engine::catalog::Listed;
 use crate::engine::pool::Pool;
 use crate::engine::vault::Vault;
 use crate::rewind::adopt::shows;
+use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
 use crate::text::{json_path, shown, shown_path, size};
 
 /// Lists what is tracked.
 pub fn run(app: &App) -> Done {
-    let (pools, all, trouble) = app.desk.registry.all()?;
+    let Census {
+        pools,
+        sandboxes: all,
+        trouble,
+    } = app.desk.registry.all()?;
     for e in &trouble {
         app.out.say(format!("respool: {e}"));
     }
@@ -67,7 +72,11 @@ fn row(pool: &Pool, listed: &Listed) -> Value {
 
 /// Shows what takes space.
 pub fn space(app: &App) -> Done {
-    let (pools, all, _) = app.desk.registry.all()?;
+    let Census {
+        pools,
+        sandboxes: all,
+        trouble: _,
+    } = app.desk.registry.all()?;
     let mut list = Vec::new();
     for pool in &pools {
         list.push(serde_json::to_value(pool.status()?).unwrap_or(Value::Null));

@@ -3,14 +3,14 @@
 use clap::CommandFactory;
 
 use super::args::Cli;
-use super::output::{Done, Failure, Output};
+use super::output::{Done, Failure, raw};
 use crate::failure::Kind;
 
 /// Prints the completions of a shell.
 pub fn completions(shell: clap_complete::Shell) -> Done {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "respool", &mut out);
-    Output::plain(false).raw(&out)
+    raw(&out)
 }
 
 /// Prints the manual page.
@@ -19,5 +19,5 @@ pub fn man() -> Done {
     clap_mangen::Man::new(Cli::command())
         .render(&mut out)
         .map_err(|e| Failure::new(Kind::Failed, format!("cannot make the manual page: {e}")))?;
-    Output::plain(false).raw(&out)
+    raw(&out)
 }

@@ -16,6 +16,7 @@ use crate::failure::Kind;
 use crate::rewind::guard::{Reserved, check_place, stopped_by};
 use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
 use crate::rewind::untrack::{untrack as do_untrack, untrack_blockers};
+use crate::sandbox::registry::Census;
 use crate::text::{json_path, shown_path};
 
 fn folder(app: &App, dir: &Path) -> Result<PathBuf, Failure> {
@@ -69,7 +70,7 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
         let what = format!("a conversation's store ({})", shown_path(&store));
         add(store, what);
     }
-    if let Ok((_, all, _)) = app.desk.registry.all() {
+    if let Ok(Census { sandboxes: all, .. }) = app.desk.registry.all() {
         for record in all
             .into_iter()
             .filter_map(|(_, l)| l.record.ok())

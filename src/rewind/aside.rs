@@ -87,16 +87,16 @@ impl Beside {
             RenameFlags::EXCHANGE,
         )
         .map_err(io_error("exchange", &self.path))?;
-        self.sync()
+        self.sync();
+        Ok(())
     }
 
     /// Makes the entries of the parent durable.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync(&self) {
         // a parent that cannot be synced (some network file systems) is no reason to fail
         if let Err(e) = rustix::fs::fsync(&self.parent) {
             tracing::debug!("sync of the folder above {}: {e}", self.path.display());
         }
-        Ok(())
     }
 
     /// Removes the folder beside when it is empty.

@@ -317,7 +317,7 @@ fn copy(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let beside = Beside::of(&path, &work.record.id)?;
     let aside = beside.make(&mut work.journal)?;
     work.log.advance(&mut work.journal, Phase::Switching)?;
-    beside.sync()?;
+    beside.sync();
     fault_point("track-switching");
     move_entries(&work.folder, &aside, &path)?;
     fault_point("track-moved");

@@ -78,7 +78,7 @@ fn give_back(
     let beside = Beside::of(path, &record.id)?;
     let aside = beside.make(journal)?;
     log.advance(journal, Phase::Applying)?;
-    beside.sync()?;
+    beside.sync();
     fault_point("untrack-applying");
     let mut new = NewCheckpoint::of(CheckpointKind::Safety, By::Own);
     new.operation = Some(journal.id.clone());

@@ -268,13 +268,13 @@ impl Registry {
         Ok(None)
     }
 
-    /// Everything that the catalogs list, with the pool's number in [`Registry::pools`].
-    pub fn all(&self) -> Result<(Vec<Pool>, Vec<(usize, Listed)>, Vec<EngineError>)> {
-        let (mut pools, mut all, mut trouble) = (Vec::new(), Vec::new(), Vec::new());
+    /// Everything that the catalogs list.
+    pub fn all(&self) -> Result<Census> {
+        let (mut pools, mut sandboxes, mut trouble) = (Vec::new(), Vec::new(), Vec::new());
         for (_, pool) in self.pools() {
             match pool {
                 Ok(pool) => {
-                    all.extend(
+                    sandboxes.extend(
                         catalog::list_sandboxes(&pool)?
                             .into_iter()
                             .map(|l| (pools.len(), l)),
@@ -284,8 +284,23 @@ impl Registry {
                 Err(e) => trouble.push(e),
             }
         }
-        Ok((pools, all, trouble))
+        Ok(Census {
+            pools,
+            sandboxes,
+            trouble,
+        })
     }
+}
+
+/// Everything that the catalogs of all pools list.
+#[derive(Debug)]
+pub struct Census {
+    /// The pools that could be opened.
+    pub pools: Vec<Pool>,
+    /// The sandboxes, each with the position of its pool in `pools`.
+    pub sandboxes: Vec<(usize, Listed)>,
+    /// Why other pools could not be opened.
+    pub trouble: Vec<EngineError>,
 }
 
 /// The state folders that have a file system mounted, told by the mount itself: a pool that another state

@@ -2,7 +2,7 @@
 //! turn end.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -208,7 +208,7 @@ fn follow(
     }
 }
 
-fn which<'a>(all: &'a [Followed], path: &'a PathBuf) -> impl Iterator<Item = usize> + 'a {
+fn which<'a>(all: &'a [Followed], path: &'a Path) -> impl Iterator<Item = usize> + 'a {
     all.iter()
         .enumerate()
         .filter(move |(_, f)| path.starts_with(&f.found.1))
