@@ -6,6 +6,7 @@ pub mod attach;
 pub mod catalog;
 pub mod changes;
 mod error;
+pub mod flags;
 pub mod image;
 #[expect(
     unsafe_code,

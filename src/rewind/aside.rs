@@ -7,11 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 
 use super::error::Result;
 use super::journal::Record;
 use crate::engine::EngineError;
+use crate::engine::flags::{IFlags, flags, set_flags};
 use crate::process::fault_point;
 use crate::sandbox::bind;
 use crate::text::ExactPath;
@@ -149,13 +150,12 @@ pub fn move_entries(from: impl AsFd, to: impl AsFd, path: &Path) -> Result<()> {
 }
 
 fn move_fixed(from: impl AsFd, to: impl AsFd, name: &OsString, full: &Path) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(from.as_fd(), name, flags, Mode::empty()).map_err(io_error("open", full))?;
-    let was = rustix::fs::ioctl_getflags(&fd).map_err(io_error("read the flags of", full))?;
-    rustix::fs::ioctl_setflags(&fd, was - IFlags::IMMUTABLE - IFlags::APPEND)
-        .map_err(io_error("unlock", full))?;
+    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(from.as_fd(), name, how, Mode::empty()).map_err(io_error("open", full))?;
+    let was = flags(&fd).map_err(EngineError::io("read the flags of", full))?;
+    set_flags(&fd, was - IFlags::IMMUTABLE - IFlags::APPEND).map_err(EngineError::io("unlock", full))?;
     let moved = rustix::fs::renameat_with(from.as_fd(), name, to.as_fd(), name, RenameFlags::NOREPLACE);
-    rustix::fs::ioctl_setflags(&fd, was).map_err(io_error("lock", full))?;
+    set_flags(&fd, was).map_err(EngineError::io("lock", full))?;
     Ok(moved.map_err(io_error("move", full))?)
 }
 

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, IFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use crate::engine::catalog::Stub;
+use crate::engine::flags::{IFlags, flags, set_flags};
 
 /// The attribute on the emptied folder: the id of the sandbox that belongs over it.
 pub const STUB_XATTR: &str = "trusted.respool.stub";
@@ -38,10 +39,6 @@ pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     Ok(rustix::mount::unmount(path, flags)?)
 }
 
-fn flags(folder: impl AsFd) -> io::Result<IFlags> {
-    Ok(rustix::fs::ioctl_getflags(folder)?)
-}
-
 /// Marks an emptied folder as the stub of a sandbox and makes it immutable: a program that still stands in
 /// it gets an error instead of writing where nobody looks. File systems without the flag go without.
 pub fn seal(folder: impl AsFd, sandbox: &str) -> io::Result<Stub> {
@@ -51,8 +48,10 @@ pub fn seal(folder: impl AsFd, sandbox: &str) -> io::Result<Stub> {
         _ => {}
     }
     if let Ok(now) = flags(fd) {
-        match rustix::fs::ioctl_setflags(fd, now | IFlags::IMMUTABLE) {
-            Err(e) if e != rustix::io::Errno::NOTSUP && e != rustix::io::Errno::NOTTY => return Err(e.into()),
+        match set_flags(fd, now | IFlags::IMMUTABLE) {
+            Err(e) if !matches!(e.raw_os_error(), Some(nix::libc::EOPNOTSUPP | nix::libc::ENOTTY)) => {
+                return Err(e);
+            }
             _ => {}
         }
     }
@@ -69,7 +68,7 @@ pub fn unseal(folder: impl AsFd) -> io::Result<()> {
     if let Ok(now) = flags(fd)
         && now.contains(IFlags::IMMUTABLE)
     {
-        rustix::fs::ioctl_setflags(fd, now - IFlags::IMMUTABLE)?;
+        set_flags(fd, now - IFlags::IMMUTABLE)?;
     }
     match rustix::fs::fremovexattr(fd, STUB_XATTR) {
         Err(e)
