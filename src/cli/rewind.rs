@@ -110,7 +110,7 @@ fn text(app: &App, plan: &Plan) -> String {
     for (i, s) in plan.steps.iter().enumerate() {
         out += &format!("  {}. {s}\n", i + 1);
     }
-    out += "changes since then, all taken back:\n";
+    out += "  the conversation stays as it is\nchanges since then, all taken back:\n";
     for c in plan.changes.iter().take(SHOWN) {
         let own = plan.yours.contains(&c.path);
         out += &format!(
@@ -166,7 +166,7 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
         )?;
         let steps = vec![
             "take a safety checkpoint of the state now".to_owned(),
-            format!("go back to {}", order.words),
+            format!("go back to the state {}", order.words),
             "check every path and attribute".to_owned(),
         ];
         let doc = json!({"plan": {"steps": steps, "changes": changes, "yours": [], "blockers": []}});
@@ -174,6 +174,6 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
             .out
             .result(&doc, || changes.iter().map(|c| line(app, c)).collect());
     }
-    app.confirm(&format!("go back to {}?", order.words))?;
+    app.confirm(&format!("go back to the state {}?", order.words))?;
     carry_out(app, &subject, &order)
 }

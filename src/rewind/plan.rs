@@ -138,7 +138,6 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
     if held > 0 {
         steps.push("let the paused processes go on".into());
     }
-    steps.push("leave the conversation as it is".into());
     steps
 }
 

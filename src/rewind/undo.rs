@@ -16,8 +16,8 @@ fn order(kind: OperationKind, taken: &Record, of: &Record) -> Result<Order> {
     })?;
     let words = of.words.as_deref().unwrap_or("an operation");
     let words = match kind {
-        OperationKind::Redo => format!("again: {words}"),
-        _ => format!("the state before going {words}"),
+        OperationKind::Redo => format!("again {words}"),
+        _ => format!("before the rewind {words}"),
     };
     Ok(Order {
         kind,

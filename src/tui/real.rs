@@ -12,7 +12,7 @@ use crate::conversation::Summary;
 use crate::diff::{FileDiff, Limits, file_diff};
 use crate::engine::vault::Vault;
 use crate::engine::{
-    Change, CheckpointKind, Content, FileType, How, NewCheckpoint, PartKind, Selection, State,
+    Change, CheckpointKind, Content, Counts, FileType, How, NewCheckpoint, PartKind, Selection, State,
 };
 use crate::failure::Kind;
 use crate::progress::{Progress, Silent};
