@@ -140,10 +140,18 @@ impl Backend for RealBackend {
                 .map(|(a, b)| self.desk.counted(site, &a, &b, progress))
                 .transpose()?)
         };
-        Ok(RowCounts {
+        let mut counts = RowCounts {
             changes: count(span.turn)?,
             between: count(span.between)?,
-        })
+        };
+        let rows = &opened.timeline.rows;
+        let newest = rows.iter().rfind(|r| r.active).filter(|r| r.id == id);
+        let end = newest.and_then(|r| r.checkpoint.as_ref()?.turn_end.clone());
+        if let Some(end) = end.filter(|_| !opened.timeline.at_work) {
+            let list = Vault::changes(&site.vault, &State::Checkpoint(end), &State::Now, false, progress)?;
+            counts.between = Some(Counts::of(&list));
+        }
+        Ok(counts)
     }
 
     fn changes(
