@@ -120,9 +120,9 @@ pub fn overlay(state: &State, over: &Overlay) -> Rect {
         Overlay::Ended(_) => lines(4),
         Overlay::Error(..) => lines(3),
         Overlay::Message(..) => lines(2).max(10),
-        Overlay::Help(_) => u16::MAX,
+        Overlay::Help(_) => lines(2),
         Overlay::Running(_) => 9,
-        Overlay::Log(..) => 24,
+        Overlay::Log(load, _) => (load.ready().map_or(0, Vec::len) + 2).clamp(8, 24) as u16,
         Overlay::Picker(_) => 20,
     };
     let width = box_width(state, over);
