@@ -19,18 +19,17 @@ fn host() -> PathBuf {
         .and_then(|p| p.parent())
         .expect("target/PROFILE/deps");
     let host = profile.join("examples/tui_host");
-    if !host.exists() {
-        let mut build = std::process::Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", "tui_host"]);
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        let done = build
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cargo runs");
-        assert!(done.success() && host.exists(), "cannot build {}", host.display());
+    // a runner that builds this test alone would leave an old one
+    let mut build = std::process::Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--example", "tui_host"]);
+    if profile.ends_with("release") {
+        build.arg("--release");
     }
+    let done = build
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(done.success() && host.exists(), "cannot build {}", host.display());
     host
 }
 
