@@ -1,7 +1,7 @@
 //! What the screens ask of the rooms below: one trait with blocking calls, made on worker threads only.
 //! The real one joins conversations, timeline, engine, diff and rewind; the tests have a fake.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::conversation::Summary;
 use crate::diff::FileDiff;
@@ -9,6 +9,7 @@ use crate::engine::{Change, CheckpointId, Counts, PartKind};
 use crate::failure::{Explain, Kind};
 use crate::progress::Progress;
 use crate::rewind::{Operation, OperationKind, OperationState, Outcome, Plan};
+use crate::text;
 use crate::timeline::Timeline;
 
 /// A result of the backend.
@@ -30,19 +31,15 @@ impl Failure {
     pub fn new(kind: Kind, message: impl Into<String>, hint: Option<String>) -> Self {
         Self {
             kind,
-            message: message.into(),
-            hint,
+            message: text::shown(&message.into()),
+            hint: hint.map(|h| text::shown(&h)),
         }
     }
 }
 
 impl<E: Explain> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self {
-            kind: error.kind(),
-            message: error.to_string(),
-            hint: error.hint(),
-        }
+        Self::new(error.kind(), error.to_string(), error.hint())
     }
 }
 
@@ -192,11 +189,4 @@ pub fn candidate(operations: &[Operation], direction: Direction) -> Option<&Oper
         }
     }
     None
-}
-
-/// The store's name for people: the last part of its path.
-pub fn store_name(store: &Path) -> PathBuf {
-    store
-        .file_name()
-        .map_or_else(|| store.to_path_buf(), PathBuf::from)
 }

@@ -213,8 +213,10 @@ impl Runner {
         let (backend, send, watch) = (self.backend.clone(), self.send.clone(), self.watch.clone());
         tokio::task::spawn_blocking(move || {
             let changed = send.clone();
-            let guard = backend.watch(&store, Box::new(move || drop(changed.send(Msg::Changed))));
-            match guard {
+            let watch_it = || backend.watch(&store, Box::new(move || drop(changed.send(Msg::Changed))));
+            let guard = terminal::as_worker(|| std::panic::catch_unwind(AssertUnwindSafe(watch_it)));
+            let broken = |_| Err(Failure::new(Kind::Failed, "internal error", None));
+            match guard.unwrap_or_else(broken) {
                 Ok(guard) => {
                     let mut watch = lock(&watch);
                     if watch.0 == mine {

@@ -65,10 +65,12 @@ pub enum Action {
     MarkB,
     ClearMarks,
     MarkNow,
+    MarkStart,
     ShowBetween,
     OlderVersion,
     NewerVersion,
     Rewind,
+    RewindEnd,
     Checkpoint,
     Undo,
     Redo,
@@ -80,6 +82,7 @@ pub enum Action {
     Palette,
     Log,
     Help,
+    Notices,
     Refresh,
     Close,
     Cancel,
@@ -269,6 +272,12 @@ mod tests {
             "Enter never confirms"
         );
         assert_eq!(map.action(Context::Plan, &key(KeyCode::Char('r'))), None);
+        assert!(
+            map.markdown()
+                .contains("| `r` | rewind to just before this message"),
+            "{}",
+            map.markdown()
+        );
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn box_width(state: &State, over: &Overlay) -> u16 {
     let wished = match over {
         Overlay::Help(_) => 92,
         Overlay::Message(..) | Overlay::Plan(_) => 100,
-        Overlay::Error(..) | Overlay::Ended(_) => 72,
+        Overlay::Error(..) | Overlay::Notices(_) | Overlay::Ended(_) => 72,
         Overlay::Running(_) => 64,
         Overlay::Log(..) => 96,
         Overlay::Picker(_) => 84,
@@ -118,11 +118,11 @@ pub fn overlay(state: &State, over: &Overlay) -> Rect {
     let height = match over {
         Overlay::Plan(_) => lines(4).max(8),
         Overlay::Ended(_) => lines(4),
-        Overlay::Error(..) => lines(3),
+        Overlay::Error(..) | Overlay::Notices(_) => lines(3),
         Overlay::Message(..) => lines(2).max(10),
-        Overlay::Help(_) => u16::MAX,
+        Overlay::Help(_) => lines(2),
         Overlay::Running(_) => 9,
-        Overlay::Log(..) => 24,
+        Overlay::Log(load, _) => (load.ready().map_or(0, Vec::len) + 2).clamp(8, 24) as u16,
         Overlay::Picker(_) => 20,
     };
     let width = box_width(state, over);

@@ -15,6 +15,7 @@ use ratatui::crossterm::terminal::{
     disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute, queue, style};
+use ratatui::layout::Rect;
 use rustix::process::{Signal, kill_current_process_group};
 
 use super::TuiError;
@@ -82,9 +83,11 @@ impl Terminal {
         self.inner.size().map(|s| (s.width, s.height))
     }
 
-    /// The next frame draws every cell.
+    /// The next frame draws every cell. (`clear` would ask the terminal where the cursor is, and wait for
+    /// an answer among the keys.)
     pub fn redraw(&mut self) -> io::Result<()> {
-        self.inner.clear()
+        let size = self.inner.size()?;
+        self.inner.resize(Rect::new(0, 0, size.width, size.height))
     }
 
     /// Gives the terminal back while `f` runs, then takes it over again. No reader of events may live
@@ -100,7 +103,7 @@ impl Terminal {
         // whoever had it may have left it in any mode: back to the one from before, then raw again
         disable_raw_mode()?;
         enter()?;
-        self.inner.clear()
+        self.redraw()
     }
 }
 

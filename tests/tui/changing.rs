@@ -3,6 +3,7 @@
 use crate::harness::{Tui, at_message_3};
 use crate::tui_fake;
 use ratatui::crossterm::event::KeyEventKind;
+use respool::engine::ChangeKind;
 use respool::failure::Kind;
 use respool::rewind::Outcome;
 use respool::tui::backend::Failure;
@@ -269,4 +270,64 @@ fn the_palette_runs_actions_and_its_enter_confirms_nothing() {
     tui.press("Esc");
     tui.press(": y o u r s e l f Enter");
     tui.wait("Files  after message 3");
+}
+
+#[test]
+fn a_late_checkpoint_says_so_in_the_plan() {
+    let mut tui = Tui::started(tui_fake::script(), (120, 40));
+    tui.press("k k");
+    tui.wait("Files  message 5");
+    tui.press("r");
+    tui.wait("the checkpoint was taken late: 2 paths had changed already");
+}
+
+#[test]
+fn the_end_of_a_turn_can_be_gone_back_to() {
+    let mut tui = Tui::started(tui_fake::script(), (120, 40));
+    at_message_3(&mut tui);
+    tui.press(": e n d Space o f Space t h i s Enter");
+    tui.wait("y rewind");
+    let calls = tui.fake.edit(|s| s.calls.clone());
+    assert!(
+        calls.contains(&"plan End(\"event-0003\")".to_owned()),
+        "{calls:?}"
+    );
+    // the newest turn has no end yet
+    tui.press("Esc G");
+    tui.press(": e n d Space o f Space t h i s Enter");
+    tui.wait("the end of this turn was not kept");
+}
+
+#[test]
+fn nothing_stops_the_program_while_a_rewind_is_at_work() {
+    let mut script = tui_fake::script();
+    script.gates.push("rewind");
+    let mut tui = Tui::started(script, (120, 40));
+    tui.press("r");
+    tui.wait("y rewind");
+    tui.press("y");
+    tui.wait("40 of 100");
+    tui.press("Ctrl-z");
+    tui.wait("not while a rewind is at work");
+    tui.fake.open_gate("rewind");
+    tui.wait("Rewind done");
+}
+
+#[test]
+fn a_long_plan_scrolls() {
+    let mut script = tui_fake::script();
+    let mut plan = tui_fake::plan(&["file-499"]);
+    plan.changes = (0..500)
+        .map(|n| tui_fake::change(&format!("file-{n}"), ChangeKind::Added))
+        .collect();
+    script.plan = Some(plan);
+    let mut tui = Tui::started(script, (80, 24));
+    tui.press("r");
+    tui.wait("type rewind");
+    assert!(!tui.screen().contains("file-499"));
+    tui.press("G");
+    tui.wait("file-499");
+    tui.wait("yours");
+    tui.press("g");
+    tui.wait("file-0 ");
 }

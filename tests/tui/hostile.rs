@@ -38,9 +38,60 @@ fn borders_stay_straight_whatever_the_text_is() {
     }
 }
 
+/// Sizes that have broken screens before, and the borders between layouts.
+const ODD: [(u16, u16); 20] = [
+    (0, 0),
+    (1, 1),
+    (7, 2),
+    (14, 50),
+    (200, 5),
+    (0, 24),
+    (80, 0),
+    (19, 5),
+    (20, 4),
+    (20, 5),
+    (40, 10),
+    (59, 15),
+    (60, 14),
+    (60, 15),
+    (61, 16),
+    (80, 24),
+    (24, 6),
+    (2, 60),
+    (300, 100),
+    (500, 3),
+];
+
+/// Gives the screen another size, then moves and clicks everywhere that could be wrong.
+fn shake(tui: &mut Tui, (width, height): (u16, u16)) {
+    tui.terminal.backend_mut().resize(width, height);
+    tui.send(Msg::Resize(width, height));
+    tui.draw();
+    for key in ["j", "k", "PgDn", "Down", "j", "PgDn"] {
+        tui.send(Msg::Key(parse(key), tui.at));
+        tui.draw();
+    }
+    let inner = (width.saturating_sub(1), height.saturating_sub(1));
+    for (column, row) in [(0, 0), (width, height), inner, (u16::MAX, u16::MAX)] {
+        for kind in [
+            MouseEventKind::ScrollDown,
+            MouseEventKind::ScrollUp,
+            MouseEventKind::Moved,
+        ] {
+            tui.send(Msg::Mouse(MouseEvent {
+                kind,
+                column,
+                row,
+                modifiers: KeyModifiers::NONE,
+            }));
+            tui.draw();
+        }
+    }
+}
+
 #[test]
 fn no_size_panics_in_any_box_and_the_state_survives() {
-    let boxes = [
+    for keys in [
         "",
         "Enter",
         "Tab Enter",
@@ -52,30 +103,7 @@ fn no_size_panics_in_any_box_and_the_state_survives() {
         "Ctrl-o",
         "/ a",
         "r y",
-    ];
-    let sizes = [
-        (0, 0),
-        (1, 1),
-        (7, 2),
-        (14, 50),
-        (200, 5),
-        (0, 24),
-        (80, 0),
-        (19, 5),
-        (20, 4),
-        (20, 5),
-        (40, 10),
-        (59, 15),
-        (60, 14),
-        (60, 15),
-        (61, 16),
-        (80, 24),
-        (24, 6),
-        (2, 60),
-        (300, 100),
-        (500, 3),
-    ];
-    for keys in boxes {
+    ] {
         let mut script = tui_fake::script();
         if keys == "r y" {
             script.gates.push("rewind");
@@ -84,45 +112,14 @@ fn no_size_panics_in_any_box_and_the_state_survives() {
         at_message_3(&mut tui);
         for key in keys.split(' ').filter(|k| !k.is_empty()) {
             tui.press(key);
-            tui.until(
-                "plan",
-                |t| !matches!(t.state.overlays.last(), Some(Overlay::Plan(p)) if p.load.job.is_some()),
-            );
+            let planning =
+                |t: &Tui| matches!(t.state.overlays.last(), Some(Overlay::Plan(p)) if p.load.job.is_some());
+            tui.until("the plan", |t| !planning(t));
         }
         tui.until("rest", |t| t.idle() || t.state.running());
         let context = tui.state.context();
-        for (width, height) in sizes {
-            tui.terminal.backend_mut().resize(width, height);
-            tui.send(Msg::Resize(width, height));
-            tui.draw();
-            for key in ["j", "k", "PgDn", "Down"] {
-                let event = parse(key);
-                // as often as a list is long
-                for _ in 0..3 {
-                    tui.send(Msg::Key(event, tui.at));
-                    tui.draw();
-                }
-            }
-            for (column, row) in [
-                (0, 0),
-                (width, height),
-                (width.saturating_sub(1), height.saturating_sub(1)),
-                (u16::MAX, u16::MAX),
-            ] {
-                for kind in [
-                    MouseEventKind::ScrollDown,
-                    MouseEventKind::ScrollUp,
-                    MouseEventKind::Moved,
-                ] {
-                    tui.send(Msg::Mouse(MouseEvent {
-                        kind,
-                        column,
-                        row,
-                        modifiers: KeyModifiers::NONE,
-                    }));
-                    tui.draw();
-                }
-            }
+        for size in ODD {
+            shake(&mut tui, size);
         }
         tui.terminal.backend_mut().resize(80, 24);
         tui.send(Msg::Resize(80, 24));

@@ -268,3 +268,28 @@ fn a_worker_that_breaks_is_an_error_and_not_the_end() {
     tui.press("?");
     tui.wait("next row");
 }
+
+#[test]
+fn what_could_not_be_read_is_said() {
+    let mut script = tui_fake::script();
+    let notices = vec![
+        "event-00012.json is torn\x1b[2J".to_owned(),
+        "2 events of an unknown kind".to_owned(),
+    ];
+    script.timeline.as_mut().expect("one").notices = notices;
+    let mut tui = Tui::started(script, (120, 40));
+    tui.wait("8, 2 not read");
+    tui.wait("event-00012.json is torn^[[2J");
+    tui.press(": n o t Space b e Space r e a d Enter");
+    tui.wait("2 events of an unknown kind");
+}
+
+#[test]
+fn a_state_can_be_compared_with_now_and_with_the_start() {
+    let mut tui = Tui::started(tui_fake::script(), (120, 40));
+    at_message_3(&mut tui);
+    tui.press(": w i t h Space n o w Enter");
+    tui.wait("before message 3 → now");
+    tui.press(": s t a r t Space o f Enter");
+    tui.wait("start → before message 3");
+}

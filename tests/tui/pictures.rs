@@ -199,7 +199,7 @@ fn pictures_of_empty_states() {
     pictures("untracked", untracked, |t| t.wait("not tracked"));
     let gone = || Script::default();
     pictures("no_such_conversation", gone, |t| {
-        t.wait("there is no conversation")
+        t.wait("there is no conversation");
     });
     for size in SIZES {
         let mut tui = Tui::with(Script::default(), setup(size, None, "default"));

@@ -518,35 +518,106 @@ fn other(n: u32, agent: &'static str, folder: &str, title: &str, hours: i64) -> 
     }
 }
 
+type Turn = (StateRef, StateRef);
+
+fn turn(n: u32) -> Turn {
+    (
+        StateRef::Before(format!("event-{n:04}")),
+        StateRef::End(format!("event-{n:04}")),
+    )
+}
+
+fn listed() -> Vec<Summary> {
+    vec![
+        summary(),
+        other(2, "openhands", "/home/ada/src/notes", "Try another storage", 5),
+        other(
+            3,
+            "openhands",
+            "/home/ada/src/website",
+            "Dark mode for the website",
+            26,
+        ),
+        other(4, "openhands", "/home/ada/src/notes", "First draft", 24 * 40),
+    ]
+}
+
+fn diffs() -> HashMap<PathBuf, FileDiff> {
+    let binary = FileDiff::Binary {
+        size_a: None,
+        size_b: Some(1200),
+        hash_a: None,
+        hash_b: Some("9f86d081884c7d65".into()),
+    };
+    let link = FileDiff::Link {
+        a: Some("/etc/passwd".into()),
+        b: None,
+    };
+    [
+        ("src/notes/search.py", text_diff()),
+        ("src/notes/__init__.py", added()),
+        ("src/notes/store.py", text_diff()),
+        ("tests/test_search.py", binary),
+        ("old_notes.py", link),
+    ]
+    .into_iter()
+    .map(|(path, diff)| (PathBuf::from(path), diff))
+    .collect()
+}
+
+fn numbers() -> HashMap<String, RowCounts> {
+    [
+        (1, counts(3, 0, 0, 0), counts(0, 0, 0, 0)),
+        (2, counts(0, 2, 0, 0), counts(1, 2, 0, 0)),
+        (3, counts(4, 1, 1, 1), counts(0, 0, 0, 0)),
+        (4, counts(0, 1, 0, 0), counts(0, 0, 0, 0)),
+        (6, counts(120, 1430, 12, 3), counts(0, 1, 0, 0)),
+        (8, counts(2, 1, 1, 1), counts(0, 0, 0, 0)),
+    ]
+    .into_iter()
+    .map(|(n, turn, between)| {
+        let counts = RowCounts {
+            changes: Some(turn),
+            between: Some(between),
+        };
+        (format!("event-{n:04}"), counts)
+    })
+    .collect()
+}
+
+fn versions() -> Vec<Version> {
+    let version = |n: u32| Version {
+        words: format!("message {n}"),
+        a: turn(n).0,
+        b: turn(n).1,
+        change: change(
+            "src/notes/search.py",
+            if n == 1 {
+                ChangeKind::Added
+            } else {
+                ChangeKind::Modified
+            },
+        ),
+    };
+    [1, 2, 3].map(version).to_vec()
+}
+
 /// Everything that the screens can show.
 pub fn script() -> Script {
-    let turn = |n: u32| {
-        (
-            StateRef::Before(format!("event-{n:04}")),
-            StateRef::End(format!("event-{n:04}")),
-        )
-    };
+    let done = (OperationKind::Rewind, OperationState::Done);
     let mut script = Script {
-        conversations: vec![
-            summary(),
-            other(2, "openhands", "/home/ada/src/notes", "Try another storage", 5),
-            other(
-                3,
-                "openhands",
-                "/home/ada/src/website",
-                "Dark mode for the website",
-                26,
-            ),
-            other(4, "openhands", "/home/ada/src/notes", "First draft", 24 * 40),
-        ],
+        conversations: listed(),
         timeline: Some(timeline()),
         plan: Some(plan(&[])),
         operations: vec![operation(
             "op-0000000001",
-            OperationKind::Rewind,
-            OperationState::Done,
+            done.0,
+            done.1,
             "just before message 3",
         )],
+        diffs: diffs(),
+        counts: numbers(),
+        versions: versions(),
         ..Script::default()
     };
     for n in 1..=8 {
@@ -554,55 +625,6 @@ pub fn script() -> Script {
     }
     let last = (StateRef::Before("event-0008".into()), StateRef::Now);
     script.changes.insert(last, turn_changes());
-    script.diffs.insert("src/notes/search.py".into(), text_diff());
-    script.diffs.insert("src/notes/__init__.py".into(), added());
-    script.diffs.insert("src/notes/store.py".into(), text_diff());
-    script.diffs.insert(
-        "tests/test_search.py".into(),
-        FileDiff::Binary {
-            size_a: None,
-            size_b: Some(1200),
-            hash_a: None,
-            hash_b: Some("9f86d081884c7d65".into()),
-        },
-    );
-    script.diffs.insert(
-        "old_notes.py".into(),
-        FileDiff::Link {
-            a: Some("/etc/passwd".into()),
-            b: None,
-        },
-    );
-    for (n, c, b) in [
-        (1, counts(3, 0, 0, 0), counts(0, 0, 0, 0)),
-        (2, counts(0, 2, 0, 0), counts(1, 2, 0, 0)),
-        (3, counts(4, 1, 1, 1), counts(0, 0, 0, 0)),
-        (4, counts(0, 1, 0, 0), counts(0, 0, 0, 0)),
-        (6, counts(120, 1430, 12, 3), counts(0, 1, 0, 0)),
-        (8, counts(2, 1, 1, 1), counts(0, 0, 0, 0)),
-    ] {
-        let counts = RowCounts {
-            changes: Some(c),
-            between: Some(b),
-        };
-        script.counts.insert(format!("event-{n:04}"), counts);
-    }
-    script.versions = [1, 2, 3]
-        .into_iter()
-        .map(|n| Version {
-            words: format!("message {n}"),
-            a: turn(n).0,
-            b: turn(n).1,
-            change: change(
-                "src/notes/search.py",
-                if n == 1 {
-                    ChangeKind::Added
-                } else {
-                    ChangeKind::Modified
-                },
-            ),
-        })
-        .collect();
     script
 }
 

@@ -25,11 +25,11 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::Back => back(state),
         Action::MarkA | Action::MarkB => mark(state, action == Action::MarkA),
         Action::ClearMarks => marks(state, None, None),
-        Action::MarkNow => compare_with_now(state),
+        Action::MarkNow | Action::MarkStart => compare_with(state, action == Action::MarkNow),
         Action::ShowBetween => show_between(state),
         Action::OlderVersion => preview::version(state, -1, effects),
         Action::NewerVersion => preview::version(state, 1, effects),
-        Action::Rewind => plan::rewind(state, effects),
+        Action::Rewind | Action::RewindEnd => plan::rewind(state, action == Action::RewindEnd, effects),
         Action::Undo | Action::Redo => plan::reverse(state, action == Action::Undo, effects),
         // a plan takes its keys itself, after a look at the time
         Action::Confirm => {}
@@ -40,10 +40,12 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::Switch => picker::switcher(state, effects),
         Action::Palette => picker::palette(state),
         Action::Log => log(state, effects),
+        Action::Notices => state.overlays.push(Overlay::Notices(0)),
         Action::Help => state.overlays.push(Overlay::Help(0)),
         Action::Refresh => refresh(state, effects),
         Action::Close => drop(state.overlays.pop()),
         Action::Cancel => plan::stop(state, effects),
+        Action::Suspend if state.running() => state.say(Tone::Plain, "not while a rewind is at work"),
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Quit | Action::ForceQuit => quit(state, effects),
         Action::Accept => accept(state, effects),
@@ -83,7 +85,9 @@ pub fn scroll(state: &mut State, rows: isize, _effects: &mut Effects) {
         lines.saturating_sub(usize::from(layout::scrolled(state, o).height))
     });
     match state.overlays.last_mut() {
-        Some(Overlay::Help(top) | Overlay::Message(_, top) | Overlay::Error(_, top)) => {
+        Some(
+            Overlay::Help(top) | Overlay::Message(_, top) | Overlay::Error(_, top) | Overlay::Notices(top),
+        ) => {
             shift(top, rows);
             *top = (*top).min(limit);
         }
@@ -208,14 +212,19 @@ fn marks(state: &mut State, a: Option<Mark>, b: Option<Mark>) {
     }
 }
 
-fn compare_with_now(state: &mut State) {
+fn compare_with(state: &mut State, now: bool) {
     let id = state
         .open
         .as_ref()
         .and_then(|o| o.selected())
         .map(|r| r.id.clone());
     if let Some(id) = id {
-        marks(state, Some(Mark::Before(id)), Some(Mark::Now));
+        let (a, b) = if now {
+            (Mark::Before(id), Mark::Now)
+        } else {
+            (Mark::Start, Mark::Before(id))
+        };
+        marks(state, Some(a), Some(b));
     }
 }
 

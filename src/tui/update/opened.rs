@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use super::{Effects, begin, filter, preview};
 use crate::failure::Kind;
+use crate::text;
 use crate::timeline::{Row, Timeline};
 use crate::tui::backend::Failure;
 use crate::tui::effect::{Effect, Work};
 use crate::tui::layout;
-use crate::tui::message::Msg;
+use crate::tui::message::{JobId, Msg};
 use crate::tui::state::{Loading, Open, Pane, Screen, State, Tone};
 
 /// A store that changes all the time is read again at most so often, in milliseconds.
@@ -43,6 +44,9 @@ pub fn load(state: &mut State, effects: &mut Effects) {
     };
     let screenful = usize::from(state.size.1).max(50);
     let tail = state.job();
+    if let Some(open) = &mut state.open {
+        open.tail = Some(tail);
+    }
     effects.push(Effect::Work(tail, Work::Tail(store.clone(), screenful)));
     effects.push(Effect::Watch(store));
     refresh(state, effects);
@@ -75,11 +79,14 @@ pub fn refresh(state: &mut State, effects: &mut Effects) {
 }
 
 /// The last screenful is there. It comes from the time when the conversation was opened.
-pub fn tail(state: &mut State, result: Result<Timeline, Failure>) {
+pub fn tail(state: &mut State, job: JobId, result: Result<Timeline, Failure>) {
     let Some(open) = &mut state.open else { return };
-    // all of it was quicker, or this one belongs to another conversation
-    let Ok(timeline) = result else { return };
-    if open.timeline.is_none() && timeline.conversation.store == open.store {
+    if open.tail != Some(job) {
+        return;
+    }
+    open.tail = None;
+    // an error comes again with the whole; and the whole may have been quicker
+    if let (Ok(timeline), None) = (result, &open.timeline) {
         show(open, timeline);
         state.dirty = true;
     }
@@ -91,7 +98,19 @@ pub fn whole(state: &mut State, result: Result<Timeline, Failure>, effects: &mut
     match result {
         Ok(timeline) => {
             let back = open.gone.take().is_some();
+            let told = open
+                .timeline
+                .as_ref()
+                .filter(|t| !t.partial)
+                .map(|t| t.notices.clone())
+                .unwrap_or_default();
+            let notices = timeline.notices.clone();
             show(open, timeline);
+            if notices != told
+                && let Some(first) = notices.first()
+            {
+                state.say(Tone::Plain, text::shown(first));
+            }
             if back {
                 state.say(Tone::Good, "the conversation is there again");
             }
@@ -161,6 +180,9 @@ fn forget_counts(open: &mut Open, new: &[Row]) {
     place.extend(old.iter().enumerate().map(|(i, r)| (r.id.as_str(), i)));
     let mut keep = std::collections::HashSet::new();
     for (i, row) in new.iter().enumerate() {
+        if !open.counts.contains_key(&row.id) && !open.uncounted.contains(&row.id) {
+            continue;
+        }
         if let Some(old_place) = place.get(row.id.as_str()) {
             // a turn that goes on, or whose rest is compared with now, is counted again
             let settled = preview::next_before(new, i).is_some();

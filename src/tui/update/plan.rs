@@ -17,7 +17,7 @@ use crate::tui::effect::{Effect, Work};
 use crate::tui::keymap::Action;
 use crate::tui::message::{JobId, Millis};
 use crate::tui::state::{
-    Confirm, End, Ended, Loading, Mark, Overlay, PlanBox, Running, State, Tone, Verb, confirm,
+    Confirm, End, Ended, Loading, Overlay, PlanBox, Running, State, Tone, Verb, confirm,
 };
 use crate::tui::view::kind_word;
 
@@ -27,8 +27,8 @@ const QUIET: Millis = 300;
 /// held key comes late.
 const HELD: Millis = 1000;
 
-/// Asks for the plan of a rewind to just before the selected message, or to the mark `a`'s turn end.
-pub fn rewind(state: &mut State, effects: &mut Effects) {
+/// Asks for the plan of a rewind to just before the selected message, or to the end of its turn.
+pub fn rewind(state: &mut State, end: bool, effects: &mut Effects) {
     if !may_write(state) {
         return;
     }
@@ -37,19 +37,28 @@ pub fn rewind(state: &mut State, effects: &mut Effects) {
         return;
     };
     let row = &open.rows()[index];
-    let usable = row.checkpoint.as_ref().is_some_and(|c| c.state.usable());
-    if !usable {
+    let checkpoint = row.checkpoint.as_ref();
+    let there = checkpoint.is_some_and(|c| {
+        if end {
+            c.turn_end.is_some()
+        } else {
+            c.state.usable()
+        }
+    });
+    if !there {
         let near = super::preview::neighbours(open.rows(), index);
-        state.say(
-            Tone::Plain,
-            format!("this message has no checkpoint to go back to{near}"),
-        );
+        let what = if end {
+            "the end of this turn was not kept"
+        } else {
+            "this message has no checkpoint to go back to"
+        };
+        state.say(Tone::Plain, format!("{what}{near}"));
         return;
     }
-    // a mark on the end of this very turn names that end
-    let target = match &open.a {
-        Some(Mark::End(id)) if *id == row.id => StateRef::End(id.clone()),
-        _ => StateRef::Before(row.id.clone()),
+    let target = if end {
+        StateRef::End(row.id.clone())
+    } else {
+        StateRef::Before(row.id.clone())
     };
     let store = open.store.clone();
     let job = begin(state, effects, Work::Plan(store, target.clone()));
@@ -64,6 +73,10 @@ pub fn reverse(state: &mut State, undo: bool, effects: &mut Effects) {
     let Some(store) = state.open.as_ref().map(|o| o.store.clone()) else {
         return;
     };
+    if matches!(state.overlays.last(), Some(Overlay::Ended(e)) if e.result.is_err()) {
+        // what failed is undone already; an older rewind is not what the key means here
+        return;
+    }
     let way = if undo { Direction::Undo } else { Direction::Redo };
     let job = begin(state, effects, Work::Reversal(store, way));
     state.overlays.retain(|o| !matches!(o, Overlay::Ended(_)));

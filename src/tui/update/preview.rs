@@ -111,6 +111,7 @@ fn usable(open: &Open, state: &StateRef) -> Result<(), String> {
         return Err("the marked message is gone".into());
     };
     match &rows[index].checkpoint {
+        Some(c) if matches!(state, StateRef::End(_)) && c.turn_end.is_some() => Ok(()),
         None => Err("not tracked: there are no checkpoints to compare".into()),
         Some(c) if c.state.usable() => Ok(()),
         Some(c) => {

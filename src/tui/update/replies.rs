@@ -20,7 +20,7 @@ pub fn reply(state: &mut State, job: JobId, reply: Reply, effects: &mut Effects)
                 state.dirty = true;
             }
         }
-        Reply::Tail(result) => opened::tail(state, result),
+        Reply::Tail(result) => opened::tail(state, job, result),
         Reply::Timeline(result) => {
             if state.open.as_ref().is_some_and(|o| o.load.job == Some(job)) {
                 if let Some(open) = &mut state.open {

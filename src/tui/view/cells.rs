@@ -190,6 +190,9 @@ pub fn title(buf: &mut Buffer, area: Rect, theme: &Theme, title: &str, remark: &
     let columns = usize::from(area.width);
     let rule = "─".repeat(columns);
     buf.set_stringn(area.x, area.y, &rule, columns, theme[Role::Rule]);
+    if title.is_empty() {
+        return;
+    }
     let remark = if remark.is_empty() {
         String::new()
     } else {

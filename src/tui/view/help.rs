@@ -9,7 +9,7 @@ use crate::tui::state::State;
 use crate::tui::theme::Role;
 
 /// Columns of the keys.
-const KEYS: usize = 16;
+const KEYS: usize = 18;
 
 /// All lines of it.
 pub fn lines(state: &State) -> Vec<Line<'static>> {
@@ -54,7 +54,7 @@ pub fn lines(state: &State) -> Vec<Line<'static>> {
         (
             "✎3",
             Role::Yours,
-            "paths that changed between the end of the turn and the next message: yours",
+            "paths changed after the turn, before the next message: yours",
         ),
         (
             "╎ b2",

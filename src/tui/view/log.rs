@@ -15,7 +15,14 @@ type Load = Loading<(), Vec<Operation>>;
 
 /// The title, and how many there are.
 pub fn title(load: &Load) -> (String, String) {
-    let count = load.ready().map_or_else(String::new, |l| l.len().to_string());
+    let cut = |l: &[Operation]| l.iter().any(|o| o.state == OperationState::Interrupted);
+    let count = load.ready().map_or_else(String::new, |l| {
+        if cut(l) {
+            "one was interrupted: respool recover".to_owned()
+        } else {
+            l.len().to_string()
+        }
+    });
     ("Operations".to_owned(), count)
 }
 
@@ -60,7 +67,7 @@ fn operation(state: &State, op: &Operation) -> (Line<'static>, Line<'static>) {
     let (word, role) = match op.state {
         OperationState::Done => ("done", Role::Ok),
         OperationState::Undone => ("undone", Role::Dim),
-        OperationState::Interrupted => ("interrupted: respool recover", Role::Bad),
+        OperationState::Interrupted => ("interrupted", Role::Bad),
         OperationState::RolledBack => ("rolled back", Role::Warn),
     };
     let words = op.message.as_deref().map(text::shown).unwrap_or_default();

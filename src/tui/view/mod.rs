@@ -79,6 +79,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
         Overlay::Help(_) => ("Help".to_owned(), String::new()),
         Overlay::Message(id, _) => message::title(state, id),
         Overlay::Error(..) => ("That did not work".to_owned(), String::new()),
+        Overlay::Notices(_) => ("Not read".to_owned(), String::new()),
         Overlay::Plan(plan) => plan::title(plan),
         Overlay::Running(running) => (running::title(running), String::new()),
         Overlay::Ended(ended) => (outcome::title(ended), String::new()),
@@ -98,6 +99,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
     match over {
         Overlay::Help(top) => lines(buf, state, over, &help::lines(state), *top),
         Overlay::Message(id, top) => lines(buf, state, over, &message::lines(state, over, id), *top),
+        Overlay::Notices(top) => lines(buf, state, over, &error::notices(state, over), *top),
         Overlay::Error(failure, top) => lines(buf, state, over, &error::lines(state, over, failure), *top),
         Overlay::Plan(plan) => plan::draw(buf, state, over, plan),
         Overlay::Running(running) => running::draw(buf, state, over, running),
@@ -138,6 +140,7 @@ pub fn box_lines(state: &State, over: &Overlay) -> usize {
         Overlay::Help(_) => help::lines(state).len(),
         Overlay::Message(id, _) => message::lines(state, over, id).len(),
         Overlay::Error(failure, _) => error::lines(state, over, failure).len(),
+        Overlay::Notices(_) => error::notices(state, over).len(),
         Overlay::Plan(plan) => plan::length(state, over, plan),
         Overlay::Ended(ended) => outcome::lines(state, over, ended).len(),
         Overlay::Running(_) | Overlay::Log(..) | Overlay::Picker(_) => 0,

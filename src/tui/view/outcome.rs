@@ -59,9 +59,9 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
         );
         let n = outcome.changed;
         let restored = if n == 1 {
-            "1 file restored".to_owned()
+            "1 change was taken back".to_owned()
         } else {
-            format!("{n} files restored")
+            format!("{n} changes were taken back")
         };
         let checked = format!("{restored}; the check after it found no difference.");
         push(lines, &checked, columns, theme[Role::Text]);

@@ -6,7 +6,8 @@ use ratatui::text::{Line, Span};
 use super::{cells, files, log};
 use crate::rewind::{Blocker, Plan};
 use crate::text;
-use crate::tui::backend::Direction;
+use crate::timeline::CheckpointState;
+use crate::tui::backend::{Direction, StateRef};
 use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Confirm, Overlay, PlanBox, State, Verb, confirm};
@@ -56,6 +57,9 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         );
         push("", Role::Text);
     }
+    if let Some(why) = late(state, &shown.verb) {
+        push(&format!("! the checkpoint was taken late{why}"), Role::Warn);
+    }
     let stops = plan.blockers.iter().filter(|b| b.stops);
     for blocker in stops {
         push(&format!("✗ {}", blocker_words(blocker)), Role::Bad);
@@ -96,6 +100,24 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         );
     }
     lines
+}
+
+/// If the message's checkpoint was taken after the agent had begun: why, or how much had changed.
+fn late(state: &State, verb: &Verb) -> Option<String> {
+    let Verb::Rewind(StateRef::Before(id)) = verb else {
+        return None;
+    };
+    let row = state.open.as_ref()?.rows().iter().rfind(|r| r.id == *id)?;
+    let late = row
+        .checkpoint
+        .as_ref()
+        .filter(|c| c.state == CheckpointState::Late)?;
+    Some(
+        late.reason
+            .as_deref()
+            .map(|r| format!(": {}", text::shown(r)))
+            .unwrap_or_default(),
+    )
 }
 
 fn blocker_words(blocker: &Blocker) -> String {

@@ -6,6 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::{cells, checkpoint_mark, checkpoint_words, count_signs};
 use crate::conversation::MessageKind;
+use crate::engine::Counts;
 use crate::text;
 use crate::timeline::Row;
 use crate::tui::backend::RowCounts;
@@ -55,6 +56,7 @@ fn remark(open: &Open) -> String {
         (Some(order), _) => format!("/{} {} of {total}", text::shown(&open.filter), order.len()),
         (None, None) => String::new(),
         (None, Some(t)) if t.partial => format!("the last {total}"),
+        (None, Some(t)) if !t.notices.is_empty() => format!("{total}, {} not read", t.notices.len()),
         (None, Some(_)) => total.to_string(),
     }
 }
@@ -302,15 +304,22 @@ fn detail_lines<'a>(state: &State, open: &Open, row: &Row, columns: usize) -> Ve
     }
     lines.push(Line::from(first));
     let counts = open.counts_of(row);
-    lines.push(counted(theme, " the agent changed  ", counts.changes));
-    lines.push(counted(theme, " then you changed   ", counts.between));
+    let asked = open.counts.contains_key(&row.id) || open.uncounted.contains(&row.id);
+    let unknown = if asked { "not known" } else { "…" };
+    lines.push(counted(theme, " the agent changed  ", counts.changes, unknown));
+    lines.push(counted(theme, " then you changed   ", counts.between, unknown));
     lines
 }
 
-fn counted<'a>(theme: &Theme, words: &'static str, counts: Option<crate::engine::Counts>) -> Line<'a> {
+fn counted<'a>(
+    theme: &Theme,
+    words: &'static str,
+    counts: Option<Counts>,
+    unknown: &'static str,
+) -> Line<'a> {
     let mut spans = vec![Span::styled(words, theme[Role::Dim])];
     match counts {
-        None => spans.push(Span::styled("…", theme[Role::Dim])),
+        None => spans.push(Span::styled(unknown, theme[Role::Dim])),
         Some(c) if c.total() == 0 => spans.push(Span::styled("nothing", theme[Role::Dim])),
         Some(c) => {
             for (sign, role) in count_signs(&c) {

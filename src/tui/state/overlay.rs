@@ -1,0 +1,157 @@
+//! The boxes over the screen: plan, progress, result, lists, texts.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Loading, Position};
+use crate::rewind::{Operation, Outcome, Plan};
+use crate::tui::backend::{Direction, Failure, StateRef};
+use crate::tui::keymap::{Action, Context};
+use crate::tui::message::{JobId, Millis};
+
+/// What a plan is for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verb {
+    /// Back to a state.
+    Rewind(StateRef),
+    /// Take an operation back; it is known once the plan is there.
+    Reverse(Direction, Option<Operation>),
+}
+
+impl Verb {
+    /// The word that is to be typed, and that names it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Rewind(_) => "rewind",
+            Self::Reverse(Direction::Undo, _) => "undo",
+            Self::Reverse(Direction::Redo, _) => "redo",
+        }
+    }
+}
+
+/// What a plan asks for before it is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirm {
+    /// The key `y`.
+    Key,
+    /// The verb, typed out.
+    Word,
+    /// Nothing would be changed.
+    Nothing,
+    /// A blocker stops it.
+    Refused,
+}
+
+/// A plan on the screen.
+#[derive(Debug)]
+pub struct PlanBox {
+    /// What for.
+    pub verb: Verb,
+    /// The plan.
+    pub load: Loading<(), Arc<Plan>>,
+    /// The paths in it that are the user's own.
+    pub yours: HashSet<PathBuf>,
+    /// What was typed of the word.
+    pub typed: String,
+    /// When the plan was first drawn; until a while after that nothing confirms.
+    pub shown_at: Option<Millis>,
+    /// The last key of any kind.
+    pub last_key: Millis,
+    /// A confirming key came too early and may be held down.
+    pub early: bool,
+    /// First line on the screen.
+    pub top: usize,
+}
+
+/// A rewind at work.
+#[derive(Debug)]
+pub struct Running {
+    /// The work.
+    pub job: JobId,
+    /// What it is.
+    pub verb: Verb,
+    /// Where it goes, in words.
+    pub words: String,
+    /// Phase, done, total.
+    pub step: Option<(&'static str, u64, u64)>,
+    /// The user asked it to stop.
+    pub stopping: bool,
+    /// Quit when it has ended.
+    pub then_quit: bool,
+}
+
+/// The result of a rewind.
+#[derive(Debug)]
+pub struct Ended {
+    /// What it was.
+    pub verb: Verb,
+    /// Where it went, in words.
+    pub words: String,
+    /// What came of it.
+    pub result: Result<Outcome, Failure>,
+    /// First line on the screen.
+    pub top: usize,
+}
+
+/// What a list with a search line is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PickerKind {
+    /// Conversations.
+    Switcher,
+    /// Actions.
+    Palette,
+}
+
+/// A list with a search line.
+#[derive(Debug)]
+pub struct Picker {
+    /// What for.
+    pub kind: PickerKind,
+    /// What was typed.
+    pub query: String,
+    /// The entries that match, best first.
+    pub order: Vec<usize>,
+    /// The actions, for the palette.
+    pub actions: Vec<(Action, String)>,
+    /// Selection.
+    pub at: Position,
+    /// The place where an action from the palette takes effect.
+    pub context: Context,
+}
+
+/// A box over the screen.
+#[derive(Debug)]
+pub enum Overlay {
+    /// All keys; the first line shown.
+    Help(usize),
+    /// A whole message: its row's id, the first line shown.
+    Message(String, usize),
+    /// An error in full.
+    Error(Failure, usize),
+    /// What could not be read of the conversation; the first line shown.
+    Notices(usize),
+    /// A plan.
+    Plan(Box<PlanBox>),
+    /// A rewind at work.
+    Running(Running),
+    /// Its result.
+    Ended(Ended),
+    /// The operation log.
+    Log(Loading<(), Vec<Operation>>, Position),
+    /// A list with a search line.
+    Picker(Picker),
+}
+
+/// What a plan asks for. Own edits and holders of open files need the word.
+pub fn confirm(plan: &Plan) -> Confirm {
+    if plan.blockers.iter().any(|b| b.stops) {
+        Confirm::Refused
+    } else if plan.changes.is_empty() && plan.chat == "kept" {
+        Confirm::Nothing
+    } else if !plan.yours.is_empty() || plan.blockers.iter().any(|b| b.kind == "holder") {
+        Confirm::Word
+    } else {
+        Confirm::Key
+    }
+}
