@@ -5,13 +5,14 @@ use std::path::Path;
 
 use super::app::{App, CANCEL};
 use super::args::VaultChoice;
-use super::open::{options, show};
+use super::open::{end, options, show};
 use super::output::{Done, Failure};
 use crate::demo::run::{headless, play_all};
 use crate::demo::stage::Stage;
 use crate::failure::Kind;
 use crate::text::shown_path;
 use crate::tui::real::RealBackend;
+use crate::tui::state::End;
 
 /// Shows the main job in a scratch sandbox.
 pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&Path>, keep: bool) -> Done {
@@ -33,13 +34,13 @@ pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&P
     let dir = dir.map(|d| app.cwd.join(d));
     let stage = Stage::set(dir.as_deref(), keep)?;
     let done = if without_terminal {
-        report(app, &stage)
+        report(app, &stage).map(|()| End::Quit)
     } else {
         screens(app, &stage)
     };
     // whatever happened, nothing is left behind
     let cleared = stage.clear();
-    done?;
+    let how = done?;
     cleared?;
     if keep {
         app.out.say(format!(
@@ -49,7 +50,7 @@ pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&P
             crate::text::shell_word(&stage.store)
         ));
     }
-    Ok(())
+    end(&how)
 }
 
 fn report(app: &App, stage: &Stage) -> Done {
@@ -82,7 +83,7 @@ fn report(app: &App, stage: &Stage) -> Done {
     }
 }
 
-fn screens(app: &App, stage: &Stage) -> Done {
+fn screens(app: &App, stage: &Stage) -> Result<End, Failure> {
     let bar = app.bar();
     play_all(stage, &bar)?;
     drop(bar);

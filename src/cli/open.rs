@@ -10,6 +10,7 @@ use super::output::{Done, Failure};
 use crate::failure::Kind;
 use crate::text::shown;
 use crate::tui::real::RealBackend;
+use crate::tui::state::End;
 use crate::tui::{self, Options};
 
 /// Opens the screens.
@@ -45,7 +46,7 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
         (Err(_), None) => None,
     };
     let options = options(&app, store)?;
-    show(RealBackend::new(app.desk), options)
+    end(&show(RealBackend::new(app.desk), options)?)
 }
 
 /// The options of the screens, from the config.
@@ -62,15 +63,23 @@ pub fn options(app: &App, store: Option<PathBuf>) -> Result<Options, Failure> {
 }
 
 /// Shows the screens until the user leaves.
-pub fn show(backend: RealBackend, options: Options) -> Done {
+pub fn show(backend: RealBackend, options: Options) -> Result<End, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|e| Failure::new(Kind::Failed, format!("cannot start: {e}")))?;
     let end = runtime.block_on(tui::run(std::sync::Arc::new(backend), options));
-    // work that is under way is finished or journaled; previews are not waited for
-    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    end?;
-    Ok(())
+    // what writes was waited for, unless the user would not; previews are not
+    runtime.shutdown_background();
+    Ok(end?)
+}
+
+/// How the process ends after the screens.
+pub fn end(end: &End) -> Done {
+    match end {
+        End::Quit => Ok(()),
+        End::Abandoned => std::process::exit(i32::from(Kind::Cancelled.exit_code())),
+        End::Signal(n) => std::process::exit(128 + n),
+    }
 }

@@ -1,5 +1,6 @@
 //! Answers of workers. One that nobody waits for any more is dropped.
 
+use crate::engine::{Change, FileType};
 use std::sync::Arc;
 
 use super::{Effects, opened, picker, plan, preview};
@@ -130,16 +131,18 @@ fn counts(state: &mut State, job: JobId, row: String, result: Counted) {
     state.dirty = true;
 }
 
-fn changes(state: &mut State, job: JobId, result: crate::tui::backend::Result<Vec<crate::engine::Change>>) {
+fn changes(state: &mut State, job: JobId, result: crate::tui::backend::Result<Vec<Change>>) {
     let Some(open) = &mut state.open else { return };
     let path = open.change().map(|c| c.path.clone());
     if !open.files.load.finish(job, result) {
         return;
     }
-    // the same file stays selected, where it is in the new list too
-    let list = open.files.load.ready();
-    let same = list.and_then(|l| path.and_then(|p| l.iter().position(|c| c.path == p)));
-    open.files.at.selected = same.unwrap_or(0);
+    // the same file stays selected, where it is in the new list too; else the first that has a diff
+    let list = open.files.load.ready().map_or(&[][..], Vec::as_slice);
+    let file = |c: &Change| c.type_b.or(c.type_a) != Some(FileType::Dir);
+    let same = path.and_then(|p| list.iter().position(|c| c.path == p && file(c)));
+    let selected = same.or_else(|| list.iter().position(file)).unwrap_or(0);
+    open.files.at.selected = selected;
     open.diff.version = None;
     state.dirty = true;
 }

@@ -52,7 +52,7 @@ pub fn lines(state: &State) -> Vec<Line<'static>> {
             "paths added, modified, deleted, renamed, otherwise changed in the turn",
         ),
         (
-            "✎3",
+            "»3",
             Role::Yours,
             "paths changed after the turn, before the next message: yours",
         ),

@@ -195,7 +195,7 @@ fn counts(theme: &Theme, counts: RowCounts, columns: usize, yours: usize) -> Lin
 fn yours_sign(counts: RowCounts) -> String {
     match counts.between.map_or(0, |c| c.total()) {
         0 => String::new(),
-        n => format!("✎{}", super::short(n)),
+        n => format!("»{}", super::short(n)),
     }
 }
 
