@@ -2,10 +2,11 @@
 //! its own, on a pool of its own; all of it gone at the end.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use chrono::{Local, TimeDelta};
+use rustix::fs::{FlockOperation, flock};
 
 use super::recording::{Recording, Turn};
 use super::store::Until;
@@ -28,6 +29,10 @@ use crate::timeline::desk::Desk;
 const POOL_BYTES: u64 = 1 << 30;
 /// The turns are shown as this far apart.
 const TURN_MINUTES: i64 = 7;
+/// How scratch folders are called.
+const PREFIX: &str = "respool-demo-";
+/// The file in it that is locked as long as the demo runs.
+const LOCK: &str = "lock";
 
 /// The scratch sandbox.
 pub struct Stage {
@@ -40,6 +45,31 @@ pub struct Stage {
     /// The conversation's store.
     pub store: PathBuf,
     registry: Registry,
+    _lock: fs::File,
+}
+
+/// Removes what demos that were killed left in the temporary folder: those of this user whose lock is free.
+fn sweep() {
+    let own = rustix::process::geteuid().as_raw();
+    let entries = fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .filter_map(std::result::Result::ok);
+    for path in entries.map(|e| e.path()).filter(|p| {
+        p.file_name()
+            .is_some_and(|n| n.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+    }) {
+        let ours = fs::symlink_metadata(&path).is_ok_and(|m| m.is_dir() && m.uid() == own);
+        let Ok(lock) = fs::File::open(path.join(LOCK)) else {
+            continue;
+        };
+        if ours
+            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && let Err(e) = clear(&path, &Registry::new(&path.join("state"), true), false)
+        {
+            tracing::warn!("what an earlier demo left in {} stays: {e}", path.display());
+        }
+    }
 }
 
 impl Stage {
@@ -53,13 +83,20 @@ impl Stage {
                 made.map_err(DemoError::io("make the new folder", dir))?;
                 dir.canonicalize().map_err(DemoError::io("find", dir))?
             }
-            None => tempfile::Builder::new()
-                .prefix("respool-demo-")
-                .tempdir()
-                .map_err(DemoError::io("make a folder in", &std::env::temp_dir()))?
-                .keep(),
+            None => {
+                sweep();
+                tempfile::Builder::new()
+                    .prefix(PREFIX)
+                    .permissions(fs::Permissions::from_mode(0o700))
+                    .tempdir()
+                    .map_err(DemoError::io("make a folder in", &std::env::temp_dir()))?
+                    .keep()
+            }
         };
         let root = root.canonicalize().map_err(DemoError::io("find", &root))?;
+        let lock = root.join(LOCK);
+        let lock = fs::File::create(&lock).map_err(DemoError::io("make", &lock))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(DemoError::io("lock", &root))?;
         let stage = Self {
             workspace: root.join(&recording.project),
             store: root
@@ -69,6 +106,7 @@ impl Stage {
             root,
             keep,
             recording,
+            _lock: lock,
         };
         fs::create_dir(&stage.workspace).map_err(DemoError::io("make", &stage.workspace))?;
         stage.apply(&stage.recording.initial)?;
@@ -142,28 +180,32 @@ impl Stage {
 
     /// Unmounts everything and removes the folder, unless it is to be kept.
     pub fn clear(&self) -> Result<()> {
-        let image = self.registry.default_image();
-        if image.exists() {
-            let pool = Pool::open_image(&image, &self.registry.mnt_dir())?;
-            for record in catalog::list_sandboxes(&pool)?
-                .into_iter()
-                .filter_map(|l| l.record.ok())
-            {
-                while shows(&record) {
-                    // a shell that stands in it does not hold the demo up
-                    bind::unmount(&record.path, true).map_err(EngineError::io("unmount", &record.path))?;
-                }
-                if let Ok(folder) = bind::open_folder(&record.path)
-                    && !self.keep
-                {
-                    bind::unseal(&folder).map_err(EngineError::io("unseal", &record.path))?;
-                }
-            }
-            pool.unmount()?;
-        }
-        if !self.keep {
-            fs::remove_dir_all(&self.root).map_err(DemoError::io("remove", &self.root))?;
-        }
-        Ok(())
+        clear(&self.root, &self.registry, self.keep)
     }
+}
+
+fn clear(root: &Path, registry: &Registry, keep: bool) -> Result<()> {
+    let image = registry.default_image();
+    if image.exists() {
+        let pool = Pool::open_image(&image, &registry.mnt_dir())?;
+        for record in catalog::list_sandboxes(&pool)?
+            .into_iter()
+            .filter_map(|l| l.record.ok())
+        {
+            while shows(&record) {
+                // a shell that stands in it does not hold the demo up
+                bind::unmount(&record.path, true).map_err(EngineError::io("unmount", &record.path))?;
+            }
+            if let Ok(folder) = bind::open_folder(&record.path)
+                && !keep
+            {
+                bind::unseal(&folder).map_err(EngineError::io("unseal", &record.path))?;
+            }
+        }
+        pool.unmount()?;
+    }
+    if !keep {
+        fs::remove_dir_all(root).map_err(DemoError::io("remove", root))?;
+    }
+    Ok(())
 }
