@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use super::pool::Pool;
 use super::subvolume::{self, hex, open_dir, root_info};
 use super::{EngineError, Result, ioctl};
+use crate::process::fault_point;
 use crate::text;
 use chrono::DateTime;
 use nix::libc;
@@ -69,6 +70,7 @@ pub fn create_sandbox(pool: &Pool, mut record: SandboxRecord) -> Result<(Sandbox
     let path = path.join(&record.id);
     rustix::fs::mkdirat(&all, record.id.as_str(), Mode::RWXU)
         .map_err(|e| EngineError::io("make", &path)(e.into()))?;
+    fault_point("sandbox-made");
     let dir = SandboxDir::open(pool, &record.id)?;
     for folder in ["snaps", "tmp"] {
         super::pool::make_folder(&dir.fd, folder, &dir.path)?;
@@ -78,7 +80,9 @@ pub fn create_sandbox(pool: &Pool, mut record: SandboxRecord) -> Result<(Sandbox
             .map_err(EngineError::io("make", dir.path.join(LIVE)))?;
         record.live_uuid = dir.live_uuid()?.unwrap_or_default();
     }
+    fault_point("sandbox-filled");
     dir.write_record(&record)?;
+    fault_point("sandbox-recorded");
     Ok((dir, record))
 }
 

@@ -56,6 +56,7 @@ impl Beside {
     /// Makes the folder, for root alone, and remembers in the record which inode it is.
     pub fn make(&self, record: &mut Record) -> Result<OwnedFd> {
         rustix::fs::mkdirat(&self.parent, &self.aside, Mode::RWXU).map_err(io_error("make", &self.path))?;
+        fault_point("aside-made");
         let fd = self.open()?;
         let stat = rustix::fs::fstat(&fd).map_err(io_error("look at", &self.path))?;
         record.aside = Some((ExactPath(self.path.clone()), stat.st_dev, stat.st_ino));

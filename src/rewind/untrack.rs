@@ -116,6 +116,7 @@ fn give_back(
     log.advance(journal, Phase::Cleaning)?;
     fault_point("untrack-cleaning");
     clean(&beside, record)?;
+    fault_point("untrack-cleaned");
     log.close(journal, OperationState::Done)
 }
 
@@ -187,6 +188,7 @@ fn finish(
     record.tracked = false;
     dir.write_record(&record)?;
     clean(beside, &record)?;
+    fault_point("untrack-cleaned");
     log.close(journal, OperationState::Done)?;
     Ok(How::Finished)
 }
