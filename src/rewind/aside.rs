@@ -101,6 +101,16 @@ impl Beside {
         }
     }
 
+    /// Removes a folder beside that no record knows: made, and the process killed before it was noted.
+    /// Nothing can have been put into it, and one with something in it stays.
+    pub fn remove_unknown(&self) -> Result<()> {
+        use rustix::io::Errno;
+        match rustix::fs::unlinkat(&self.parent, &self.aside, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) | Ok(()) => Ok(()),
+            Err(e) => Err(io_error("remove", &self.path)(e).into()),
+        }
+    }
+
     /// Removes the folder beside when it is empty.
     pub fn remove_empty(&self) -> Result<()> {
         match rustix::fs::unlinkat(&self.parent, &self.aside, AtFlags::REMOVEDIR) {

@@ -156,6 +156,10 @@ pub(super) fn again(
     journal: &mut Record,
     record: &SandboxRecord,
 ) -> Result<How> {
+    if !record.tracked && record.extra.contains_key("was_subvolume") {
+        log.close(journal, OperationState::Done)?;
+        return Ok(How::Finished);
+    }
     let beside = Beside::of(&record.path, &record.id)?;
     match journal.phase {
         Phase::Switching

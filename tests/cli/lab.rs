@@ -94,7 +94,8 @@ impl Lab {
         self.dir.join("state")
     }
     pub fn store(&self) -> PathBuf {
-        self.dir.join("home/.openhands/conversations/11111111222243338444555555555555")
+        self.dir
+            .join("home/.openhands/conversations/11111111222243338444555555555555")
     }
     pub fn manifest(&self) -> Manifest {
         Manifest::of(&self.ws)
@@ -161,7 +162,10 @@ impl Lab {
     pub fn json_command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut c = self.command();
         c.arg("--json");
-        if !args.iter().any(|a| matches!(a.as_ref().to_str(), Some("-s" | "-c" | "timeline"))) {
+        if !args
+            .iter()
+            .any(|a| matches!(a.as_ref().to_str(), Some("-s" | "-c" | "timeline")))
+        {
             c.arg("-c").arg(self.store());
         }
         c.args(args);
@@ -193,7 +197,11 @@ impl Lab {
 
     /// Runs it so that it kills itself at a fault point; false if it did not come there.
     pub fn killed_at<S: AsRef<OsStr>>(&self, point: &str, args: &[S]) -> bool {
-        let out = self.json_command(args).env("RESPOOL_KILL_AT", point).output().expect("run");
+        let out = self
+            .json_command(args)
+            .env("RESPOOL_KILL_AT", point)
+            .output()
+            .expect("run");
         out.status.signal() == Some(9)
     }
 
@@ -220,7 +228,9 @@ impl Lab {
         let word = |v: &Value| v.as_str().expect("a word").to_owned();
         let rows = self.ok(&["-s", self.ws_text(), "log"]);
         let rows = rows.as_array().expect("rows");
-        rows.iter().map(|r| (word(&r["kind"]), word(&r["state"]))).collect()
+        rows.iter()
+            .map(|r| (word(&r["kind"]), word(&r["state"])))
+            .collect()
     }
 
     /// Names beside the workspace that should not be there, and temporary snapshots that nobody uses.
@@ -231,7 +241,9 @@ impl Lab {
             .filter(|n| n.starts_with(".respool"))
             .collect();
         for sandbox in self.sandboxes() {
-            let tmp = std::fs::read_dir(sandbox.join("tmp")).map(Iterator::count).unwrap_or(0);
+            let tmp = std::fs::read_dir(sandbox.join("tmp"))
+                .map(Iterator::count)
+                .unwrap_or(0);
             if tmp > 0 {
                 out.push(format!("{tmp} temporary snapshots"));
             }
@@ -258,7 +270,11 @@ impl Lab {
         for point in common::mounts_below(self.dir.path()).iter().rev() {
             rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty()).expect("unmount");
         }
-        assert!(wait_until(SOON, || self.dir.left().is_empty()), "{:?}", self.dir.left());
+        assert!(
+            wait_until(SOON, || self.dir.left().is_empty()),
+            "{:?}",
+            self.dir.left()
+        );
     }
 
     fn processes(&self) -> Vec<String> {
@@ -273,7 +289,10 @@ impl Lab {
             let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
             if environ.split(|b| *b == 0).any(|v| v == mark.as_bytes()) {
                 let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                out.push(format!("{pid} {}", String::from_utf8_lossy(&line).replace('\0', " ")));
+                out.push(format!(
+                    "{pid} {}",
+                    String::from_utf8_lossy(&line).replace('\0', " ")
+                ));
             }
         }
         out
@@ -287,7 +306,13 @@ impl Drop for Lab {
         let unmounted = self.bare(&["--json", "--yes", "pool", "unmount"]);
         if !std::thread::panicking() {
             assert!(gone, "processes are left: {left:?}");
-            assert_eq!(unmounted.code, Some(0), "unmount: {} {}", unmounted.text(), unmounted.err);
+            assert_eq!(
+                unmounted.code,
+                Some(0),
+                "unmount: {} {}",
+                unmounted.text(),
+                unmounted.err
+            );
         }
     }
 }
@@ -365,7 +390,11 @@ impl Holder {
     /// It runs, or will soon.
     pub fn assert_runs(&self, what: &str) {
         let runs = || matches!(state_of(&self.0), Some('R' | 'S' | 'D'));
-        assert!(wait_until(SOON, runs), "{what}: the holder is {:?}", state_of(&self.0));
+        assert!(
+            wait_until(SOON, runs),
+            "{what}: the holder is {:?}",
+            state_of(&self.0)
+        );
     }
 }
 
@@ -420,7 +449,11 @@ impl Writer {
     /// It runs, or will soon.
     pub fn assert_runs(&self, what: &str) {
         let runs = || matches!(state_of(&self.0), Some('R' | 'S' | 'D'));
-        assert!(wait_until(SOON, runs), "{what}: the writer is {:?}", state_of(&self.0));
+        assert!(
+            wait_until(SOON, runs),
+            "{what}: the writer is {:?}",
+            state_of(&self.0)
+        );
     }
 }
 

@@ -41,10 +41,16 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn content(path: &Path, meta: &std::fs::Metadata) -> Vec<u8> {
     if meta.file_type().is_symlink() {
-        return std::fs::read_link(path).expect("a link").as_os_str().as_bytes().to_vec();
+        return std::fs::read_link(path)
+            .expect("a link")
+            .as_os_str()
+            .as_bytes()
+            .to_vec();
     }
     if meta.is_file() {
-        return blake3::hash(&std::fs::read(path).expect("a file")).as_bytes().to_vec();
+        return blake3::hash(&std::fs::read(path).expect("a file"))
+            .as_bytes()
+            .to_vec();
     }
     Vec::new()
 }
@@ -107,6 +113,10 @@ impl Manifest {
     pub fn assert_same(&self, other: &Self, what: &str) {
         let differs = self.differs(other);
         let first: Vec<&String> = differs.iter().take(4).collect();
-        assert!(differs.is_empty(), "{what}: {} differ, first {first:#?}", differs.len());
+        assert!(
+            differs.is_empty(),
+            "{what}: {} differ, first {first:#?}",
+            differs.len()
+        );
     }
 }

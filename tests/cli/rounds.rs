@@ -35,7 +35,11 @@ fn p001_p003_p004_every_message_can_be_gone_back_to() {
     assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
     for n in [3, 2, 4, 1] {
         let done = lab.ok(&["--yes", "rewind", &n.to_string(), "--files"]);
-        assert_eq!((&done["verified"], &done["chat"]), (&true.into(), &"kept".into()), "{done}");
+        assert_eq!(
+            (&done["verified"], &done["chat"]),
+            (&true.into(), &"kept".into()),
+            "{done}"
+        );
         states[n - 1].assert_same(&lab.manifest(), &format!("message {n}"));
     }
 }
@@ -64,8 +68,11 @@ pub fn rich(ws: &Path) {
         let f = ws.join(format!("d{}/f{i}", i % 7));
         std::fs::create_dir_all(f.parent().expect("parent")).expect("mkdir");
         std::fs::write(&f, format!("content {i}\n").repeat(i + 1)).expect("write");
-        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(981_173_106, 789_012_345 + i as u32);
-        std::fs::File::open(&f).and_then(|f| f.set_modified(old)).expect("utime");
+        let old =
+            std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(981_173_106, 789_012_345 + i as u32);
+        std::fs::File::open(&f)
+            .and_then(|f| f.set_modified(old))
+            .expect("utime");
     }
     for (name, bits) in [("w", 0o666), ("r", 0o444), ("sgid", 0o2755), ("suid", 0o4755)] {
         std::fs::write(ws.join(name), name).expect("write");
@@ -124,7 +131,10 @@ fn p020_p028_p044_p056_p066_rewind_undo_redo_again_and_again() {
     let log = lab.log();
     assert_eq!(log.len(), 1 + 1 + 10, "track, rewind, five of each: {log:?}");
     assert_eq!(log[0], ("redo".into(), "done".into()));
-    assert!(log[1..].iter().all(|(k, s)| (k == "track") == (s == "done")), "{log:?}");
+    assert!(
+        log[1..].iter().all(|(k, s)| (k == "track") == (s == "done")),
+        "{log:?}"
+    );
     assert_eq!(lab.leftovers(), Vec::<String>::new());
     lab.fails(4, &["--yes", "redo"]);
 }
@@ -178,7 +188,12 @@ fn p024_five_checkpoints_are_five_states() {
     }
     for i in 1..5 {
         let list = lab.ok(&["-s", lab.ws_text(), "changes", &ids[i - 1], &ids[i]]);
-        let paths: Vec<&str> = list.as_array().expect("rows").iter().filter_map(|r| r["path"].as_str()).collect();
+        let paths: Vec<&str> = list
+            .as_array()
+            .expect("rows")
+            .iter()
+            .filter_map(|r| r["path"].as_str())
+            .collect();
         assert_eq!(paths, [format!("f{i}")]);
     }
     ids.sort();
@@ -219,15 +234,23 @@ fn p061_changes_of_attributes_alone_are_listed() {
     std::os::unix::fs::chown(lab.at("o"), Some(1000), None).expect("chown");
     rustix::fs::setxattr(lab.at("x"), "user.a", b"1", rustix::fs::XattrFlags::empty()).expect("xattr");
     let then = std::time::SystemTime::UNIX_EPOCH;
-    std::fs::File::open(lab.at("t")).and_then(|f| f.set_modified(then)).expect("utime");
+    std::fs::File::open(lab.at("t"))
+        .and_then(|f| f.set_modified(then))
+        .expect("utime");
     let rows = |args: &[&str]| -> Vec<String> {
         let list = lab.ok(args);
-        let row = |r: &serde_json::Value| format!("{} {} {}", r["path"], r["kind"], r["what"]).replace('"', "");
+        let row =
+            |r: &serde_json::Value| format!("{} {} {}", r["path"], r["kind"], r["what"]).replace('"', "");
         list.as_array().expect("rows").iter().map(row).collect()
     };
     let short = ["m meta [mode]", "o meta [owner]", "x meta [xattr]"];
     assert_eq!(rows(&["changes", "m1", "now"]), short);
-    let all = ["m meta [mode]", "o meta [owner]", "t meta [time]", "x meta [xattr]"];
+    let all = [
+        "m meta [mode]",
+        "o meta [owner]",
+        "t meta [time]",
+        "x meta [xattr]",
+    ];
     assert_eq!(rows(&["changes", "m1", "now", "--times"]), all);
     lab.ok(&["--yes", "rewind", "1"]);
     assert!(rows(&["changes", "m1", "now", "--times"]).is_empty());
@@ -239,11 +262,18 @@ fn p093_a_change_behind_the_same_size_and_time_is_found() {
     let lab = Lab::new(|ws| std::fs::write(ws.join("f"), "aaaa").expect("write"));
     lab.message(1);
     let before = lab.manifest();
-    let time = std::fs::metadata(lab.at("f")).and_then(|m| m.modified()).expect("time");
+    let time = std::fs::metadata(lab.at("f"))
+        .and_then(|m| m.modified())
+        .expect("time");
     lab.write("f", "aaab");
-    std::fs::File::open(lab.at("f")).and_then(|f| f.set_modified(time)).expect("utime");
+    std::fs::File::open(lab.at("f"))
+        .and_then(|f| f.set_modified(time))
+        .expect("utime");
     let list = lab.ok(&["changes", "m1", "now"]);
-    assert_eq!((&list[0]["path"], &list[0]["kind"]), (&"f".into(), &"modified".into()));
+    assert_eq!(
+        (&list[0]["path"], &list[0]["kind"]),
+        (&"f".into(), &"modified".into())
+    );
     lab.ok(&["--yes", "rewind", "1"]);
     before.assert_same(&lab.manifest(), "the tree");
 }
@@ -255,7 +285,11 @@ fn track_and_untrack_lose_nothing() {
     let before = lab.manifest();
     lab.track();
     before.assert_same(&lab.manifest(), "tracked");
-    assert_eq!(std::fs::metadata(lab.ws()).expect("stat").ino(), 256, "the root of a subvolume");
+    assert_eq!(
+        std::fs::metadata(lab.ws()).expect("stat").ino(),
+        256,
+        "the root of a subvolume"
+    );
     wreck(lab.ws());
     let wrecked = lab.manifest();
     lab.ok(&["--yes", "untrack", lab.ws_text()]);
