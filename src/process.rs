@@ -73,18 +73,32 @@ pub fn lineage() -> Vec<i32> {
     pids
 }
 
-/// A point at which the crash tests kill this process: in debug builds, when `RESPOOL_KILL_AT` names it.
-/// Release builds have none.
+/// A point at which the crash tests kill this process (`RESPOOL_KILL_AT` names it) or stop it
+/// (`RESPOOL_STOP_AT`), in debug builds. Release builds have none.
 pub fn fault_point(name: &str) {
-    if cfg!(debug_assertions) && std::env::var_os("RESPOOL_KILL_AT").is_some_and(|n| n == name) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let named = |variable| std::env::var_os(variable).is_some_and(|n| n == name);
+    let own = nix::unistd::Pid::this();
+    if named("RESPOOL_STOP_AT") && nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGSTOP).is_err() {
+        std::process::abort();
+    }
+    if named("RESPOOL_KILL_AT") {
         // the test wants exactly this: no unwinding, no clean-up
-        let own = nix::unistd::Pid::this();
         if nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL).is_err() {
             std::process::abort();
         }
         loop {
             std::thread::park();
         }
+    }
+}
+
+/// As [`fault_point`], for one of many like steps: `name-number`.
+pub fn fault_step(name: &str, number: u64) {
+    if cfg!(debug_assertions) {
+        fault_point(&format!("{name}-{number}"));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
-use crate::timeline::desk::{Desk, Opened};
+use crate::timeline::desk::{Desk, Opened, interrupted};
 use crate::timeline::select::{self, Selected};
 
 /// Set by Ctrl-C.
@@ -152,6 +152,15 @@ impl App {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// As [`App::subject`], for commands that only read: says what waits for `recover`, and leaves it.
+    pub fn look(&self) -> Result<Subject, Failure> {
+        let subject = self.subject()?;
+        if let Some(notice) = interrupted(&subject.site) {
+            self.out.say(format!("respool: {notice}"));
+        }
+        Ok(subject)
     }
 
     /// The state that a selector names.

@@ -45,6 +45,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     let tools = Tools::of(site)?;
     let started = Instant::now();
     let lock = tools.ground().lock()?;
+    tools.log.none_interrupted()?;
     let taken = Vault::checkpoint(&site.vault, &new)?;
     drop(lock);
     let ms = started.elapsed().as_millis() as u64;
@@ -62,6 +63,9 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
 pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
     let id = App::checkpoint_id(checkpoint)?;
     let subject = app.subject()?;
+    if app.global.dry_run {
+        return would(app, format!("label {id}"));
+    }
     Vault::label(&subject.site.vault, &id, text)?;
     app.out.result(&json!({"checkpoint": id, "label": text}), || {
         format!("{id} is labelled\n")
@@ -72,9 +76,18 @@ pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
 pub fn pin(app: &App, checkpoint: &str, pinned: bool) -> Done {
     let id = App::checkpoint_id(checkpoint)?;
     let subject = app.subject()?;
+    if app.global.dry_run {
+        return would(app, format!("{} {id}", if pinned { "pin" } else { "unpin" }));
+    }
     Vault::pin(&subject.site.vault, &id, pinned)?;
     let word = if pinned { "pinned" } else { "no longer pinned" };
     app.out.result(&json!({"checkpoint": id, "pinned": pinned}), || {
         format!("{id} is {word}\n")
     })
+}
+
+/// The plan of one step, where nothing is to be changed.
+fn would(app: &App, step: String) -> Done {
+    app.out
+        .result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"))
 }

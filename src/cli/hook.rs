@@ -15,6 +15,8 @@ use crate::watch::hook::{Call, answer};
 
 /// The agent's own patience is 60 seconds; a checkpoint that comes after it would be a late one.
 const DEADLINE: Duration = Duration::from_secs(50);
+/// How long it waits for a rewind that is under way.
+const LOCKED: Duration = Duration::from_secs(20);
 /// What is read of the agent's input at most.
 const INPUT: u64 = 64 << 20;
 
@@ -69,14 +71,9 @@ fn take(state_dir: Option<PathBuf>, call: &Call) -> Result<(Checkpoint, String),
     let site = site.ok_or_else(|| format!("{} is not tracked", crate::text::shown_path(&call.workspace)))?;
     let new = call.checkpoint().ok_or("nothing to do")?;
     let log = crate::rewind::journal::Log::open(site.dir()).map_err(|e| words(&e))?;
-    if log.interrupted().map_err(|e| words(&e))?.is_some() {
-        let why = if log.busy() {
-            "a rewind is under way"
-        } else {
-            "a rewind was interrupted: run respool recover"
-        };
-        return Err(why.into());
-    }
+    // held over the snapshot: one in the middle of a rewind would be of no state that ever was
+    let _lock = log.lock(&call.workspace, LOCKED).map_err(|e| words(&e))?;
+    log.none_interrupted().map_err(|e| words(&e))?;
     let taken = site.vault.checkpoint(&new).map_err(|e| words(&e))?;
     Ok((taken, site.record.id))
 }

@@ -1,19 +1,24 @@
 //! `respool log` and `respool recover`.
 
+use std::path::Path;
+
+use serde_json::json;
+
 use super::app::App;
 use super::output::{Done, Failure};
+use crate::engine::catalog::SandboxDir;
 use crate::rewind::adopt::recover_adoption;
-use crate::rewind::journal::Record;
+use crate::rewind::journal::{Log, Record};
 use crate::rewind::recover::{How, Recovered};
 use crate::rewind::tools::Tools;
-use crate::rewind::{Operation, OperationState};
+use crate::rewind::{Operation, OperationState, RewindError};
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
 use crate::text::{age, shown};
 
 /// The operations of a sandbox, newest first.
 pub fn log(app: &App) -> Done {
-    let subject = app.subject()?;
+    let subject = app.look()?;
     let tools = Tools::of(&subject.site)?;
     for e in tools.log.damaged()? {
         app.out.say(format!("respool: {e}"));
@@ -41,8 +46,11 @@ fn line(o: &Operation, now: chrono::DateTime<chrono::Utc>) -> String {
     )
 }
 
-/// Before a command that writes: finishes or rolls back what a crash left, and says so.
-pub fn recover_first(app: &App, site: &Site) -> Result<(), Failure> {
+/// Before a command that writes: finishes or rolls back what a crash left, and says so. Nothing in a dry run.
+pub fn recover_first(app: &App, site: &Site) -> Done {
+    if app.global.dry_run {
+        return Ok(());
+    }
     for r in recover_site(app, site)? {
         app.out.say(format!("respool: {}", said(&r)));
     }
@@ -63,8 +71,9 @@ fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
     Ok(Tools::of(site)?.recover(&app.bar())?.into_iter().collect())
 }
 
-/// What interrupted `track` and `untrack` left in any pool. Said on stderr unless it is `recover` itself.
-pub fn recover_adoptions(app: &App) -> Result<Vec<Recovered>, Failure> {
+/// What interrupted `track` and `untrack` left in any pool. One that another process is at is left to it,
+/// but refused if it is about `path`.
+fn recover_adoptions(app: &App, path: Option<&Path>) -> Result<Vec<Recovered>, Failure> {
     let Census {
         pools,
         sandboxes: all,
@@ -72,25 +81,58 @@ pub fn recover_adoptions(app: &App) -> Result<Vec<Recovered>, Failure> {
     } = app.desk.registry.all()?;
     let mut out = Vec::new();
     for (i, listed) in all {
-        match listed.record {
-            Ok(record) => out.extend(recover_adoption(&pools[i], &record)?),
-            Err(why) => app.out.say(format!("respool: {why}")),
+        match (recover_adoption(&pools[i], &listed.id), listed.record) {
+            (Ok(recovered), Ok(_)) => out.extend(recovered),
+            (Ok(Some(recovered)), Err(_)) => out.push(recovered),
+            (_, Err(why)) => app.out.say(format!("respool: {why}")),
+            (Err(e @ RewindError::Busy { .. }), Ok(r)) => {
+                if path.is_some_and(|p| p.starts_with(&r.path) || r.path.starts_with(p)) {
+                    return Err(e.into());
+                }
+            }
+            (Err(e), Ok(_)) => return Err(e.into()),
         }
     }
     Ok(out)
 }
 
-/// As [`recover_adoptions`], said on stderr.
-pub fn recover_adoptions_first(app: &App) -> Result<(), Failure> {
-    for r in recover_adoptions(app)? {
+/// Before a command that tracks or untracks `path`: what a crash left is finished or taken back, and said
+/// on stderr. Nothing in a dry run.
+pub fn recover_adoptions_first(app: &App, path: &Path) -> Done {
+    if app.global.dry_run {
+        return Ok(());
+    }
+    for r in recover_adoptions(app, Some(path))? {
         app.out.say(format!("respool: {}", said(&r)));
     }
     Ok(())
 }
 
+/// What `recover` would work on.
+fn interrupted(app: &App) -> Done {
+    let Census { pools, sandboxes, .. } = app.desk.registry.all()?;
+    let mut open: Vec<Operation> = Vec::new();
+    for (i, listed) in sandboxes {
+        let log = Log::open(SandboxDir::open(&pools[i], &listed.id)?.path())?;
+        if !log.busy() {
+            open.extend(log.interrupted()?.iter().map(Record::operation));
+        }
+    }
+    let steps: Vec<String> = open
+        .iter()
+        .map(|o| format!("finish or take back operation {}", o.id))
+        .collect();
+    app.out.result(&json!({"plan": {"steps": steps}}), || {
+        steps.iter().map(|s| format!("would {s}\n")).collect()
+    })
+}
+
 /// Finishes or rolls back everything that a crash left.
 pub fn recover(app: &App) -> Done {
-    let mut recovered = recover_adoptions(app)?;
+    if app.global.dry_run {
+        return interrupted(app);
+    }
+    let mut recovered = recover_adoptions(app, None)?;
     let Census {
         pools: _,
         sandboxes: all,
@@ -105,7 +147,10 @@ pub fn recover(app: &App) -> Done {
             continue;
         }
         match app.desk.registry.by_id(&record.id) {
-            Ok(Some(site)) => recovered.extend(recover_site(app, &site)?),
+            Ok(Some(site)) => {
+                recovered.extend(recover_site(app, &site)?);
+                site.vault.sweep()?;
+            }
             Ok(None) => {}
             Err(e) => app.out.say(format!("respool: {e}")),
         }

@@ -201,6 +201,16 @@ pub fn unmount_pool(pool: Pool) -> Result<(), EngineError> {
 
 fn unmount(app: &App) -> Done {
     let pools: Vec<(PathBuf, PoolEntry)> = app.desk.registry.listed();
+    if app.global.dry_run {
+        let names: Vec<String> = pools.iter().map(|(_, e)| shown_path(entry_name(e))).collect();
+        let steps: Vec<String> = names
+            .iter()
+            .map(|n| format!("unmount the pool {n} and its workspaces"))
+            .collect();
+        return app.out.result(&json!({"plan": {"steps": steps}}), || {
+            steps.iter().map(|s| format!("would {s}\n")).collect()
+        });
+    }
     app.confirm("unmount all workspaces and pools?")?;
     let mut done = Vec::new();
     for (mnt, entry) in pools {
@@ -241,11 +251,14 @@ fn check(app: &App) -> Done {
             })
             .collect()
     })?;
-    if bad > 0 {
-        return Err(Failure::new(Kind::Damaged, format!("{bad} pools are damaged"))
-            .hint("make copies of what matters"));
+    if bad == 0 {
+        return Ok(());
     }
-    Ok(())
+    app.out.say(format!(
+        "respool: {bad} pools are damaged: make copies of what matters"
+    ));
+    // the list itself is the answer; the exit code tells scripts
+    std::process::exit(i32::from(Kind::Damaged.exit_code()))
 }
 
 #[cfg(test)]

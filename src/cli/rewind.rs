@@ -35,9 +35,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     let State::Checkpoint(id) = target.state.clone() else {
         return Err(Failure::new(Kind::Usage, "now is where you are").hint("name a message or a checkpoint"));
     };
-    if !app.global.dry_run {
-        recover_first(app, &subject.site)?;
-    }
+    recover_first(app, &subject.site)?;
     let paths = if args.paths.is_empty() {
         None
     } else {
@@ -152,9 +150,7 @@ pub fn redo(app: &App, operation: Option<&str>) -> Done {
 
 fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
     let subject = app.subject()?;
-    if !app.global.dry_run {
-        recover_first(app, &subject.site)?;
-    }
+    recover_first(app, &subject.site)?;
     let order = Tools::of(&subject.site)?.reversal(kind, operation)?;
     if app.global.dry_run {
         let changes = Vault::changes(

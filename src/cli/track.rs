@@ -102,7 +102,7 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
             )),
         );
     }
-    recover_adoptions_first(app)?;
+    recover_adoptions_first(app, &path)?;
     if let Some(site) = tracked_already(app, &path)? {
         let what = format!("{} is tracked already, as {}", shown_path(&path), site);
         return Err(Failure::new(Kind::Refused, what)
@@ -189,7 +189,7 @@ fn text(plan: &TrackPlan) -> String {
 /// Gives a workspace back.
 pub fn untrack(app: &App, dir: &Path) -> Done {
     let path = folder(app, dir)?;
-    recover_adoptions_first(app)?;
+    recover_adoptions_first(app, &path)?;
     let site = app.desk.site_at(&path)?;
     if site.path() != path {
         return Err(Failure::new(

@@ -15,7 +15,7 @@ use crate::timeline::desk::spans;
 
 /// Which turns changed a file, the newest first.
 pub fn run(app: &App, path: &Path) -> Done {
-    let subject = app.subject()?;
+    let subject = app.look()?;
     let path = one(app, subject.site.path(), path)?;
     let timeline = subject.timeline().ok_or_else(|| {
         Failure::new(Kind::NotFound, "there is no conversation here").hint("name it: -c CONVERSATION")

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use super::pool::Pool;
 use super::subvolume::{self, hex, open_dir, root_info};
 use super::{EngineError, Result, ioctl};
+use crate::process::fault_point;
 use crate::text;
 use chrono::DateTime;
 use nix::libc;
@@ -69,7 +70,10 @@ pub fn create_sandbox(pool: &Pool, mut record: SandboxRecord) -> Result<(Sandbox
     let path = path.join(&record.id);
     rustix::fs::mkdirat(&all, record.id.as_str(), Mode::RWXU)
         .map_err(|e| EngineError::io("make", &path)(e.into()))?;
+    fault_point("sandbox-made");
     let dir = SandboxDir::open(pool, &record.id)?;
+    // tells others that somebody is at it, as long as the value lives
+    dir.claim()?;
     for folder in ["snaps", "tmp"] {
         super::pool::make_folder(&dir.fd, folder, &dir.path)?;
     }
@@ -78,7 +82,9 @@ pub fn create_sandbox(pool: &Pool, mut record: SandboxRecord) -> Result<(Sandbox
             .map_err(EngineError::io("make", dir.path.join(LIVE)))?;
         record.live_uuid = dir.live_uuid()?.unwrap_or_default();
     }
+    fault_point("sandbox-filled");
     dir.write_record(&record)?;
+    fault_point("sandbox-recorded");
     Ok((dir, record))
 }
 
@@ -220,6 +226,35 @@ impl SandboxDir {
         rustix::fs::fsetxattr(&self.fd, SANDBOX_XATTR, &json, XattrFlags::empty())
             .map_err(|e| EngineError::io("write the record of", &self.path)(e.into()))?;
         ioctl::fs_sync(&self.fd).map_err(EngineError::io("sync", &self.path))
+    }
+
+    /// Locks the directory itself, for as long as this value lives; false if another process has it locked.
+    fn claim(&self) -> Result<bool> {
+        match rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(EngineError::io("lock", &self.path)(e.into())),
+        }
+    }
+
+    /// True for what a process left that was killed while it made a sandbox: not tracked, nothing in it, no
+    /// checkpoint, no operation, and nobody is at it.
+    pub fn is_unmade(&self) -> Result<bool> {
+        let record =
+            read_xattr(&self.fd, SANDBOX_XATTR).map_err(EngineError::io("read the record of", &self.path))?;
+        if record.is_some() && self.record().map_or(true, |r| r.tracked) {
+            return Ok(false);
+        }
+        for folder in ["snaps", "ops", LIVE] {
+            let path = self.path.join(folder);
+            match open_dir(&self.fd, folder) {
+                Ok(fd) if names(&fd, &path)?.is_empty() => {}
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                Ok(_) => return Ok(false),
+                Err(e) => return Err(EngineError::io("open", &path)(e)),
+            }
+        }
+        self.claim()
     }
 
     /// A record from what is on disk, for one that is damaged: the workspace's path must be known from

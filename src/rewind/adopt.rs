@@ -24,6 +24,9 @@ pub fn shows(record: &SandboxRecord) -> bool {
 
 /// Removes the folder beside with all that is in it, if it is the one of the record.
 pub(super) fn remove_aside(beside: &Beside, journal: &Record) -> Result<()> {
+    if journal.aside.is_none() {
+        return beside.remove_unknown();
+    }
     let Some(aside) = beside.again(journal) else {
         return Ok(());
     };
@@ -61,8 +64,8 @@ pub(super) fn back(
             track::times_back(&folder, dir.live()?, path)?;
             beside.remove_empty()?;
         }
-    } else if record.place == Place::Own {
-        if journal.aside.is_some() && shows(record) {
+    } else {
+        if record.place == Place::Own && journal.aside.is_some() && shows(record) {
             beside.exchange()?;
         }
         remove_aside(&beside, journal)?;
@@ -71,21 +74,33 @@ pub(super) fn back(
     Ok(dir.destroy(pool)?)
 }
 
-/// Finishes or takes back an interrupted `track` or `untrack` of this sandbox, if nobody is at it.
-pub fn recover_adoption(pool: &Pool, record: &SandboxRecord) -> Result<Option<Recovered>> {
-    let dir = SandboxDir::open(pool, &record.id)?;
+/// Finishes or takes back an interrupted `track` or `untrack` of this sandbox. [`RewindError::Busy`] if
+/// another process is at it.
+///
+/// [`RewindError::Busy`]: super::RewindError::Busy
+pub fn recover_adoption(pool: &Pool, id: &str) -> Result<Option<Recovered>> {
+    let dir = SandboxDir::open(pool, id)?;
+    if dir.is_unmade()? {
+        // it was killed before it began: there is no operation to name but the sandbox itself
+        let operation = id.to_owned();
+        dir.destroy(pool)?;
+        let outcome = How::RolledBack;
+        return Ok(Some(Recovered { operation, outcome }));
+    }
     let log = Log::open(dir.path())?;
-    let Some(mut journal) = log.interrupted()? else {
-        return Ok(None);
-    };
-    if !matches!(journal.kind, OperationKind::Track | OperationKind::Untrack) {
+    let adopts = |r: &Record| matches!(r.kind, OperationKind::Track | OperationKind::Untrack);
+    if log.interrupted()?.filter(adopts).is_none() {
         return Ok(None);
     }
-    let lock = log.lock(&record.path, Duration::ZERO)?;
+    let lock = log.lock(&dir.record()?.path, Duration::ZERO)?;
+    // both are read again: another process may have come to the end just before the lock was free
+    let (Some(mut journal), record) = (log.interrupted()?.filter(adopts), dir.record()?) else {
+        return Ok(None);
+    };
     let operation = journal.id.clone();
     let outcome = match journal.kind {
-        OperationKind::Track => track_again(pool, dir, &log, &mut journal, record)?,
-        _ => super::untrack::again(&dir, &log, &mut journal, record)?,
+        OperationKind::Track => track_again(pool, dir, &log, &mut journal, &record)?,
+        _ => super::untrack::again(&dir, &log, &mut journal, &record)?,
     };
     drop(lock);
     Ok(Some(Recovered { operation, outcome }))

@@ -56,6 +56,7 @@ impl Beside {
     /// Makes the folder, for root alone, and remembers in the record which inode it is.
     pub fn make(&self, record: &mut Record) -> Result<OwnedFd> {
         rustix::fs::mkdirat(&self.parent, &self.aside, Mode::RWXU).map_err(io_error("make", &self.path))?;
+        fault_point("aside-made");
         let fd = self.open()?;
         let stat = rustix::fs::fstat(&fd).map_err(io_error("look at", &self.path))?;
         record.aside = Some((ExactPath(self.path.clone()), stat.st_dev, stat.st_ino));
@@ -97,6 +98,16 @@ impl Beside {
         // a parent that cannot be synced (some network file systems) is no reason to fail
         if let Err(e) = rustix::fs::fsync(&self.parent) {
             tracing::debug!("sync of the folder above {}: {e}", self.path.display());
+        }
+    }
+
+    /// Removes a folder beside that no record knows: made, and the process killed before it was noted.
+    /// Nothing can have been put into it, and one with something in it stays.
+    pub fn remove_unknown(&self) -> Result<()> {
+        use rustix::io::Errno;
+        match rustix::fs::unlinkat(&self.parent, &self.aside, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) | Ok(()) => Ok(()),
+            Err(e) => Err(io_error("remove", &self.path)(e).into()),
         }
     }
 

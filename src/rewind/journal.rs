@@ -280,6 +280,20 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Refuses if an operation was cut short. The caller holds the lock, so nobody is at it.
+    pub fn none_interrupted(&self) -> Result<()> {
+        match self.interrupted()? {
+            None => Ok(()),
+            Some(r) => Err(RewindError::Refused {
+                why: format!("operation {} was interrupted", r.id),
+                path: None,
+                hint: Some("run: respool recover".into()),
+            }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -153,6 +153,7 @@ impl Ground<'_> {
     pub(super) fn finish(&self, record: &mut Record) -> Result<()> {
         // first the others: if this process dies in between, the record is still open and is finished again
         super::undo::mark_taken_back(self.log, record)?;
+        fault_point("rewind-marked");
         self.log.close(record, OperationState::Done)
     }
 

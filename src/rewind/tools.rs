@@ -1,10 +1,10 @@
 //! What a writing operation on an opened sandbox needs, put together.
 
-use super::error::Result;
+use super::error::{Result, RewindError};
 use super::journal::Log;
 use super::recover::Recovered;
 use super::run::{Ground, Order};
-use super::{OperationKind, Outcome, undo};
+use super::{OperationKind, OperationState, Outcome, undo};
 use crate::progress::Progress;
 use crate::sandbox::freeze::StopHolders;
 use crate::sandbox::site::Site;
@@ -44,15 +44,37 @@ impl<'a> Tools<'a> {
         }
         let ground = self.ground();
         let lock = ground.lock()?;
-        ground.recover(&lock, progress)
+        let recovered = ground.recover(&lock, progress)?;
+        self.site.vault.sweep()?;
+        Ok(recovered)
     }
 
     /// Does it, under the sandbox's lock.
     pub fn run(&self, order: &Order, progress: &dyn Progress) -> Result<Outcome> {
         let ground = self.ground();
         let lock = ground.lock()?;
+        self.still_fits(order)?;
         self.site.pool.guard_space()?;
         ground.run(&lock, order, progress)
+    }
+
+    /// While the lock was waited for, another process may have been killed, or may have taken back the same
+    /// operation.
+    fn still_fits(&self, order: &Order) -> Result<()> {
+        self.log.none_interrupted()?;
+        let Some(of) = &order.of else { return Ok(()) };
+        let records = self.log.records()?;
+        if records
+            .iter()
+            .any(|r| r.id == *of && r.state == OperationState::Done)
+        {
+            return Ok(());
+        }
+        Err(RewindError::Refused {
+            why: format!("operation {of} was taken back meanwhile"),
+            path: None,
+            hint: Some("respool log shows what stands".into()),
+        })
     }
 
     /// What an undo or redo does.

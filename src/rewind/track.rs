@@ -337,7 +337,9 @@ fn copy(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     work.log.advance(&mut work.journal, Phase::Cleaning)?;
     fault_point("track-cleaning");
     remove::empty(&aside, &beside.path)?;
+    fault_point("track-emptied");
     beside.remove_empty()?;
+    fault_point("track-cleaned");
     work.log.close(&mut work.journal, OperationState::Done)
 }
 
@@ -346,6 +348,7 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let beside = Beside::of(&path, &work.record.id)?;
     let name = beside.aside.as_encoded_bytes().to_vec();
     ioctl::subvol_create(&beside.parent, &name).map_err(EngineError::io("make", &beside.path))?;
+    fault_point("aside-made");
     let fresh = bind::open_folder(&beside.path).map_err(EngineError::io("open", &beside.path))?;
     let info = subvolume::root_info(&fresh).map_err(EngineError::io("look at", &beside.path))?;
     work.record.live_uuid = info.map(|i| subvolume::hex(&i.uuid)).unwrap_or_default();
@@ -377,7 +380,9 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     fault_point("track-cleaning");
     let old = bind::open_folder(&beside.path).map_err(EngineError::io("open", &beside.path))?;
     remove::empty(&old, &beside.path)?;
+    fault_point("track-emptied");
     beside.remove_empty()?;
+    fault_point("track-cleaned");
     work.log.close(&mut work.journal, OperationState::Done)
 }
 

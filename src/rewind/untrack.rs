@@ -116,6 +116,7 @@ fn give_back(
     log.advance(journal, Phase::Cleaning)?;
     fault_point("untrack-cleaning");
     clean(&beside, record)?;
+    fault_point("untrack-cleaned");
     log.close(journal, OperationState::Done)
 }
 
@@ -155,6 +156,10 @@ pub(super) fn again(
     journal: &mut Record,
     record: &SandboxRecord,
 ) -> Result<How> {
+    if !record.tracked && record.extra.contains_key("was_subvolume") {
+        log.close(journal, OperationState::Done)?;
+        return Ok(How::Finished);
+    }
     let beside = Beside::of(&record.path, &record.id)?;
     match journal.phase {
         Phase::Switching
@@ -187,6 +192,7 @@ fn finish(
     record.tracked = false;
     dir.write_record(&record)?;
     clean(beside, &record)?;
+    fault_point("untrack-cleaned");
     log.close(journal, OperationState::Done)?;
     Ok(How::Finished)
 }

@@ -76,7 +76,7 @@ impl Desk {
             None => None,
         };
         if let Some(s) = &site {
-            notices.extend(interrupted(s));
+            notices.extend(interrupted(s).map(ToOwned::to_owned));
         }
         let background = Background {
             tracked_since: site.as_ref().map(|s| s.record.created),
@@ -201,11 +201,9 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
 }
 
 /// What an interrupted operation looks like to a command that only reads.
-fn interrupted(site: &Site) -> Vec<String> {
+pub fn interrupted(site: &Site) -> Option<&'static str> {
     let dir = site.dir().join("ops");
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return Vec::new();
-    };
+    let entries = std::fs::read_dir(dir).ok()?;
     let lock = std::fs::File::open(site.dir().join("lock"));
     let busy =
         lock.is_ok_and(|f| rustix::fs::flock(&f, rustix::fs::FlockOperation::NonBlockingLockShared).is_err());
@@ -216,9 +214,9 @@ fn interrupted(site: &Site) -> Vec<String> {
             })
     });
     match (open, busy) {
-        (true, false) => vec!["an operation was interrupted; run: respool recover".into()],
-        (true, true) => vec!["another respool is changing the files now".into()],
-        _ => Vec::new(),
+        (true, false) => Some("an operation was interrupted; run: respool recover"),
+        (true, true) => Some("another respool is changing the files now"),
+        _ => None,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::engine::changes::attrs::{flags, target as link_target, xattrs};
 use crate::engine::changes::node::{Node, Stamp, Walked, stat_at};
 use crate::engine::changes::open::{Dirs, open_dir_at};
 use crate::engine::{EngineError, FileType, Result, random_id};
+use crate::process::{fault_point, fault_step};
 use crate::progress::Progress;
 
 /// How the names begin under which things are moved aside in the live root.
@@ -105,6 +106,7 @@ impl<'a> Apply<'a> {
 
     fn step(&mut self) {
         self.done += 1;
+        fault_step("restore-step", self.done);
         self.progress.step("restoring", self.done, self.total);
     }
 
@@ -132,6 +134,7 @@ impl<'a> Apply<'a> {
             self.attributes(i)?;
             self.step();
         }
+        fault_point("restore-above");
         self.above(plan, &Node::new(b"", 0, 0, &root, None))?;
         for (i, (entry, flags)) in outside {
             set_flags_of(entry, flags).map_err(on("set the flags of", self.a, i))?;

@@ -23,6 +23,7 @@ use super::super::{
     Checkpoint, CheckpointId, CheckpointMeta, EngineError, Health, NewCheckpoint, PartKind, Result, ioctl,
     space,
 };
+use crate::process::fault_point;
 
 pub use remove::Swept;
 pub use state::StateRoot;
@@ -134,6 +135,7 @@ impl BtrfsVault {
         let path = self.snaps_path.join(&name);
         rustix::fs::mkdirat(&self.snaps, name.as_str(), Mode::RWXU)
             .map_err(|e| EngineError::io("make the checkpoint", &path)(e.into()))?;
+        fault_point("checkpoint-made");
         if let Err(e) = self.fill(&name, &path, &json) {
             // without a snapshot in it, it is not one; if it cannot be removed either, it is listed so
             let removed = rustix::fs::unlinkat(&self.snaps, name.as_str(), AtFlags::REMOVEDIR);
@@ -151,8 +153,11 @@ impl BtrfsVault {
         let dir = open_dir(&self.snaps, name).map_err(EngineError::io("open", path))?;
         rustix::fs::fsetxattr(&dir, CHECKPOINT_XATTR, json, XattrFlags::CREATE)
             .map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
+        fault_point("checkpoint-recorded");
         ioctl::snap_create(&self.live, &dir, part_name(PartKind::Workspace).as_bytes(), true)
-            .map_err(EngineError::io("take the snapshot", path))
+            .map_err(EngineError::io("take the snapshot", path))?;
+        fault_point("checkpoint-taken");
+        Ok(())
     }
 
     /// Sets or clears (empty text) the label; durable when it returns.

@@ -12,6 +12,7 @@ use super::super::super::catalog::{lock_dir, names, reopen};
 use super::super::super::subvolume::{self, open_dir, root_info};
 use super::super::super::{EngineError, Health, PartKind, Result, State, ioctl, random_id};
 use super::{BtrfsVault, PATIENCE, part_name};
+use crate::process::fault_point;
 
 /// The snapshot in a temporary directory.
 const TREE: &str = "tree";
@@ -105,8 +106,10 @@ impl BtrfsVault {
         let dir = lock_dir(dir, &path, PATIENCE)?;
         drop(lock);
         let temp = Temp { parent, dir, name };
+        fault_point("now-made");
         ioctl::snap_create(&self.live, &temp.dir, TREE.as_bytes(), true)
             .map_err(EngineError::io("take the snapshot", &path))?;
+        fault_point("now-taken");
         let root = open_dir(&temp.dir, TREE).map_err(EngineError::io("open", &path))?;
         opened(root, Some(temp), path)
     }

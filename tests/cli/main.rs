@@ -1,0 +1,11 @@
+//! The program from outside, on a real pool: commands in, documents and exit codes out, the tree compared
+//! byte by byte and attribute by attribute. P numbers name the collected case that a test stands for.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod lab;
+mod manifest;
+
+mod kill;
+mod rounds;
