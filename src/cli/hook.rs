@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::args::Global;
 use super::output::{Done, Failure, raw};
-use crate::engine::Checkpoint;
-use crate::failure::{Explain, Kind};
+use crate::failure::Kind;
 use crate::paths::{self, Who};
 use crate::sandbox::registry::Registry;
-use crate::watch::hook::{Call, answer};
+use crate::watch::hook::{Call, Taken, answer, carry_out};
 
 /// The agent's own patience is 60 seconds; a checkpoint that comes after it would be a late one.
 const DEADLINE: Duration = Duration::from_secs(50);
@@ -24,8 +23,9 @@ const INPUT: u64 = 64 << 20;
 /// code is 0 and the answer says why there is no checkpoint.
 pub fn run(global: Global, agent: &str) -> Done {
     if agent != "openhands" {
+        // never 2: agents take it for a refusal of the message
         return Err(Failure::new(
-            Kind::Usage,
+            Kind::Failed,
             format!("{} has no hook here", crate::text::shown(agent)),
         )
         .hint("openhands"));
@@ -43,23 +43,24 @@ pub fn run(global: Global, agent: &str) -> Done {
         Err(why) => Err(why),
     };
     if let Err(why) = &taken {
-        eprintln!("respool: no checkpoint: {why}");
+        eprintln!("respool: no checkpoint: {}", crate::text::shown(why));
     }
     raw(answer(&taken).as_bytes())
 }
 
-fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<(Checkpoint, String), String> {
+fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<Taken, String> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         // nobody listens any more after the deadline; the process ends then
-        drop(tell.send(take(state_dir, &call)));
+        drop(tell.send(carry_out(&registry(state_dir), &call)));
     });
     told.recv_timeout(DEADLINE)
         .unwrap_or_else(|_| Err(format!("timeout after {} seconds", DEADLINE.as_secs())))
 }
 
-fn take(state_dir: Option<PathBuf>, call: &Call) -> Result<(Checkpoint, String), String> {
+fn registry(state_dir: Option<PathBuf>) -> Registry {
     let env = paths::environment();
+<<<<<<< HEAD
     let named = state_dir.is_some();
     let state = state_dir.unwrap_or_else(|| Who::invoking(&env).state_dir(&env));
     let registry = Registry::new(&state, named);
@@ -76,4 +77,10 @@ fn take(state_dir: Option<PathBuf>, call: &Call) -> Result<(Checkpoint, String),
     log.none_interrupted().map_err(|e| words(&e))?;
     let taken = site.vault.checkpoint(&new).map_err(|e| words(&e))?;
     Ok((taken, site.record.id))
+=======
+    match state_dir {
+        Some(dir) => Registry::new(&std::path::absolute(&dir).unwrap_or(dir), true),
+        None => Registry::new(&Who::invoking(&env).state_dir(&env), false),
+    }
+>>>>>>> proof
 }

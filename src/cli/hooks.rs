@@ -7,9 +7,12 @@ use serde_json::json;
 use super::app::App;
 use super::args::{HooksArgs, HooksCommand};
 use super::output::{Done, Failure};
+use crate::engine::EngineError;
 use crate::failure::Kind;
+use crate::sandbox::site::Site;
 use crate::text::{shown, shown_path};
-use crate::watch::hooks::{Edit, State, file_in, install, status, uninstall};
+use crate::watch::hook::NEEDS_ROOT;
+use crate::watch::hooks::{Edit, State, Status, file_in, install, status, uninstall};
 
 /// Puts the hook in, takes it out, shows where it is.
 pub fn run(app: &App, command: &HooksCommand) -> Done {
@@ -66,7 +69,7 @@ fn edit(app: &App, args: &HooksArgs, put: bool) -> Done {
             .result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
     }
     let done = if put {
-        install(&dir, &binary()?, app.global.state_dir.as_deref())?
+        install(&dir, &binary()?, app.desk.registry.named())?
     } else {
         uninstall(&dir)?
     };
@@ -83,45 +86,67 @@ fn edit(app: &App, args: &HooksArgs, put: bool) -> Done {
 
 fn show(app: &App) -> Done {
     let dir = workspace(app)?;
-    let all = status(
-        Some(&dir),
-        &app.who.home,
-        &binary()?,
-        app.global.state_dir.as_deref(),
-    )?;
+    let all = status(Some(&dir), &app.who.home, &binary()?, app.desk.registry.named())?;
     let site = app.desk.registry.find(&dir);
-    let (tracked, why) = match &site {
-        Ok(Some(_)) => (true, None),
-        Ok(None) => (false, Some("the workspace is not tracked".to_owned())),
-        Err(e) => (false, Some(e.to_string())),
-    };
-    let installed = all.iter().any(|s| s.state == State::Installed);
-    let root = rustix::process::geteuid().is_root();
-    let works = tracked && installed;
-    let reason = why.or_else(|| (!installed).then(|| "the hook is not installed".to_owned()));
+    let tracked = matches!(&site, Ok(Some(_)));
+    let reason = untracked(&site).or_else(|| lacking(&all)).or_else(|| {
+        (app.who.uid != 0).then(|| {
+            format!(
+                "{NEEDS_ROOT} (user id {}): start the agent as root, or use: sudo respool watch",
+                app.who.uid
+            )
+        })
+    });
     let doc = json!({"agent": "openhands", "workspace": shown_path(&dir), "files": all, "tracked": tracked,
-                     "will_checkpoint": works, "reason": reason});
+                     "will_checkpoint": reason.is_none(), "reason": reason});
     app.out.result(&doc, || {
         let mut out = String::new();
         for s in &all {
             out += &format!("{}: {}\n", shown_path(&s.path), word(&s.state));
         }
         out += &match &reason {
-            None => "messages of OpenHands in this workspace will have checkpoints".to_owned(),
-            Some(r) => format!("messages will have no checkpoint: {r}"),
+            None => {
+                "messages of OpenHands in this workspace will have checkpoints (as long as it runs as root)"
+                    .to_owned()
+            }
+            Some(r) => format!("messages will have no checkpoint: {}", shown(r)),
         };
-        if works && root {
-            out += " (as long as the agent runs as root)";
-        }
         out + "\n"
     })
+}
+
+/// Why the workspace is in no sandbox.
+fn untracked(site: &Result<Option<Site>, EngineError>) -> Option<String> {
+    match site {
+        Ok(Some(_)) => None,
+        _ if !rustix::process::geteuid().is_root() => {
+            Some("only root can see whether the workspace is tracked: run it with sudo".into())
+        }
+        Ok(None) => Some("the workspace is not tracked".into()),
+        Err(e) => Some(e.to_string()),
+    }
+}
+
+/// Why the files that OpenHands reads do not call this program.
+fn lacking(all: &[Status]) -> Option<String> {
+    if all.iter().any(|s| s.state == State::Installed) {
+        return None;
+    }
+    let telling = all.iter().find(|s| s.state != State::Absent);
+    Some(telling.map_or_else(
+        || "the hook is not installed: respool hooks install openhands".into(),
+        |s| format!("{}: {}", shown_path(&s.path), word(&s.state)),
+    ))
 }
 
 fn word(state: &State) -> String {
     match state {
         State::Installed => "installed".into(),
         State::Absent => "not installed".into(),
-        State::OtherBinary(b) => format!("calls another respool: {}", shown(b)),
+        State::OtherBinary(b) => format!(
+            "calls another respool, or another state folder: {}; respool hooks install openhands changes it",
+            shown(b)
+        ),
         State::Incomplete(events) => format!("incomplete: {} lacks it", events.join(", ")),
         State::Shadowed => "installed, but the project's own file is read instead of it".into(),
         State::Unreadable(why) => format!("cannot be read: {}", shown(why)),

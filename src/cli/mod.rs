@@ -43,6 +43,11 @@ pub fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
+        Err(e) if is_hook(&args) => {
+            // 2 would make the agent refuse the message
+            usage(&args, &e);
+            return ExitCode::FAILURE;
+        }
         Err(e) => return usage(&args, &e),
     };
     logging(cli.global.verbose, cli.global.quiet);
@@ -61,6 +66,12 @@ pub fn run() -> ExitCode {
             ExitCode::from(failure.kind.exit_code())
         }
     }
+}
+
+/// True if an agent's hook is what was asked for, whatever else stands there.
+fn is_hook(args: &[OsString]) -> bool {
+    let words = args.iter().skip(1).take_while(|a| *a != "--");
+    words.clone().any(|a| a == "hook") && !words.clone().any(|a| a == "--help" || a == "-h")
 }
 
 /// Help and version go to stdout with 0; all else is usage, 2.

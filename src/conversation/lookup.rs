@@ -53,6 +53,16 @@ impl Library {
             .collect()
     }
 
+    /// The folders in which stores appear, whether they exist or not.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let mut seen = std::collections::HashSet::new();
+        self.sources
+            .iter()
+            .flat_map(|s| s.places(&self.roots))
+            .filter(|p| seen.insert(p.clone()))
+            .collect()
+    }
+
     /// The conversations of all agents, or of one. A damaged store takes none of the others away.
     pub fn list(&self, agent: Option<&str>) -> Listing {
         let read: Vec<_> = self

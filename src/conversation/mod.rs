@@ -200,6 +200,9 @@ pub struct Conversation {
     pub at_work: bool,
     /// How many events the store holds.
     pub events: u64,
+    /// The position of the newest event read by which the agent used a tool, and so may have changed files;
+    /// `None` if none was read, or if the format does not tell.
+    pub acted: Option<u64>,
     /// What could not be read or understood, one line each; the rest is right.
     pub notices: Vec<String>,
     /// True if only the newest part was read (see [`Source::tail`]): numbers are not known then.
@@ -235,6 +238,19 @@ pub trait Source: Send + Sync {
     fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Conversation>;
     /// The newest `rows` messages only, in a time that does not depend on the length of the conversation.
     fn tail(&self, store: &Path, rows: usize) -> Result<Conversation>;
+    /// The messages whose events are at position `index` or after it; no message before it is read. Quick
+    /// where nothing much came after it.
+    fn since(&self, store: &Path, index: u64) -> Result<Conversation> {
+        let mut some = self.tail(store, 16)?;
+        some.messages.retain(|m| m.index >= index);
+        some.partial = true;
+        Ok(some)
+    }
+    /// The folders in which stores appear, whether they exist or not (to be watched). Only of formats that
+    /// record the workspace.
+    fn places(&self, _roots: &Roots) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// The folder whose entries change when the conversation goes on (to be watched).
     fn watched(&self, store: &Path) -> Vec<PathBuf>;
 }

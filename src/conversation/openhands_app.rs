@@ -122,6 +122,7 @@ impl Source for OpenHandsApp {
             summary,
             status: None,
             at_work: false,
+            acted: None,
             events: events.len() as u64,
             notices: grown.notices.into_iter().chain(bad.take(20)).collect(),
             messages: grown.messages,

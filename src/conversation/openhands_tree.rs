@@ -22,6 +22,8 @@ pub(super) enum Head {
 pub(super) struct Grown {
     pub(super) messages: Vec<Message>,
     pub(super) notices: Vec<String>,
+    /// The index of the newest tool call.
+    pub(super) acted: Option<u64>,
 }
 
 /// Makes the messages of `events`, in the store's order.
@@ -57,7 +59,12 @@ pub(super) fn grow(events: &[Event], first: u64, head: &Head, running: bool) -> 
             }
         })
         .collect();
-    Grown { messages, notices }
+    let acted = events.iter().rposition(|e| matches!(e.fact, Fact::Call(_)));
+    Grown {
+        messages,
+        notices,
+        acted: acted.map(|i| first + i as u64),
+    }
 }
 
 struct Tree<'a> {

@@ -219,6 +219,7 @@ impl Store {
             messages,
             status,
             at_work,
+            acted: None,
             events: self.names.len() as u64,
             notices,
             partial,

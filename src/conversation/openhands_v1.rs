@@ -14,8 +14,8 @@ use super::openhands_base::Base;
 use super::openhands_event::{Event, Fact};
 use super::openhands_lease as lease;
 use super::openhands_store::{Store, event_name, unreadable};
-use super::openhands_tree::grow;
-use super::{Conversation, ConversationError, Message, Result, Roots, Source, Summary, openhands_roots};
+use super::openhands_tree::{Grown, grow};
+use super::{Conversation, ConversationError, Result, Roots, Source, Summary, openhands_roots};
 use crate::progress::Progress;
 use crate::text;
 
@@ -76,14 +76,12 @@ impl OpenHandsV1 {
         }
     }
 
-    fn conversation(
-        store: Store,
-        path: &Path,
-        base: Base,
-        messages: Vec<Message>,
-        notices: Vec<String>,
-        partial: bool,
-    ) -> Conversation {
+    fn conversation(store: Store, path: &Path, base: Base, grown: Grown, partial: bool) -> Conversation {
+        let Grown {
+            messages,
+            notices,
+            acted,
+        } = grown;
         let mut summary = Self::summary_of(&store, path, &base);
         if !partial {
             summary.messages = Some(messages.len() as u64);
@@ -102,6 +100,7 @@ impl OpenHandsV1 {
             status: base.status,
             at_work,
             events: store.names.len() as u64,
+            acted,
             notices: store.notices.into_iter().chain(notices).collect(),
             partial,
         }
@@ -176,22 +175,14 @@ impl Source for OpenHandsV1 {
             progress.step("reading", events.len() as u64, total as u64);
         }
         opened.settle_newest(&mut events);
-        let grown = grow(
+        let mut grown = grow(
             &events,
             0,
             &base.head(),
             base.status.as_deref() == Some("running"),
         );
-        let mut notices = grown.notices;
-        unreadable(&events, &opened.names, 0, &mut notices);
-        Ok(Self::conversation(
-            opened,
-            store,
-            base,
-            grown.messages,
-            notices,
-            false,
-        ))
+        unreadable(&events, &opened.names, 0, &mut grown.notices);
+        Ok(Self::conversation(opened, store, base, grown, false))
     }
 
     fn tail(&self, store: &Path, rows: usize) -> Result<Conversation> {
@@ -230,14 +221,29 @@ impl Source for OpenHandsV1 {
         grown.messages.drain(..cut);
         unreadable(&events, &opened.names, from, &mut grown.notices);
         let partial = from > 0 || cut > 0;
-        Ok(Self::conversation(
-            opened,
-            store,
-            base,
-            grown.messages,
-            grown.notices,
-            partial,
-        ))
+        Ok(Self::conversation(opened, store, base, grown, partial))
+    }
+
+    fn since(&self, store: &Path, index: u64) -> Result<Conversation> {
+        let mut opened = Store::open(store)?;
+        let base = Base::read(&opened.folder)?;
+        opened.list()?;
+        let total = opened.names.len();
+        let from = usize::try_from(index)
+            .unwrap_or(total)
+            .min(total)
+            .saturating_sub(HOOK_REACH);
+        let mut events = opened.read(from..total);
+        opened.settle_newest(&mut events);
+        let running = base.status.as_deref() == Some("running");
+        let mut grown = grow(&events, from as u64, &base.head(), running);
+        grown.messages.retain(|m| m.index >= index);
+        unreadable(&events, &opened.names, from, &mut grown.notices);
+        Ok(Self::conversation(opened, store, base, grown, true))
+    }
+
+    fn places(&self, roots: &Roots) -> Vec<PathBuf> {
+        openhands_roots::v1(roots)
     }
 
     fn watched(&self, store: &Path) -> Vec<PathBuf> {

@@ -5,5 +5,6 @@ pub mod docker;
 pub mod freeze;
 pub mod holders;
 pub mod mounts;
+pub mod quiet;
 pub mod registry;
 pub mod site;

@@ -64,6 +64,11 @@ impl Registry {
         &self.own
     }
 
+    /// The state folder, if it was named on the command line.
+    pub fn named(&self) -> Option<&Path> {
+        self.named.then_some(&self.own)
+    }
+
     /// Where pools are mounted.
     pub fn mnt_dir(&self) -> PathBuf {
         self.own.join("mnt")

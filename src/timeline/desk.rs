@@ -1,8 +1,11 @@
 //! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
 
 use super::join::{self, Background};
 use super::{Row, Timeline};
@@ -11,6 +14,7 @@ use crate::conversation::{Found, Library};
 use crate::engine::vault::Vault;
 use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};
 use crate::progress::Progress;
+use crate::sandbox::quiet::{self, NotQuiet};
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
 
@@ -57,7 +61,8 @@ impl Desk {
         Ok(self.join(found.0.tail(&found.1, rows)?))
     }
 
-    fn join(&self, conversation: Conversation) -> Opened {
+    /// Joins a conversation that was read.
+    pub fn join(&self, conversation: Conversation) -> Opened {
         let mut notices = conversation.notices.clone();
         let site = match self.site_of(&conversation) {
             Ok(site) => site,
@@ -81,6 +86,7 @@ impl Desk {
         let background = Background {
             tracked_since: site.as_ref().map(|s| s.record.created),
             thinned: site.as_ref().map(thinned).unwrap_or_default(),
+            missed: site.as_ref().map(missed).unwrap_or_default(),
         };
         let timeline = Timeline {
             rows: join::rows(&conversation, checkpoints.as_deref(), &background),
@@ -200,6 +206,7 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
     spans
 }
 
+<<<<<<< HEAD
 /// What an interrupted operation looks like to a command that only reads.
 pub fn interrupted(site: &Site) -> Option<&'static str> {
     let dir = site.dir().join("ops");
@@ -217,6 +224,17 @@ pub fn interrupted(site: &Site) -> Option<&'static str> {
         (true, false) => Some("an operation was interrupted; run: respool recover"),
         (true, true) => Some("another respool is changing the files now"),
         _ => None,
+=======
+/// What an operation that is under way or was cut short looks like to a command that only reads.
+fn interrupted(site: &Site) -> Option<String> {
+    match quiet::look(site.dir()) {
+        Err(NotQuiet::Interrupted { .. }) => {
+            Some("an operation was interrupted; run: respool recover".into())
+        }
+        Err(NotQuiet::UnderWay { .. }) => Some("another respool is changing the files now".into()),
+        Ok(()) => None,
+        Err(e @ NotQuiet::Io { .. }) => Some(e.to_string()),
+>>>>>>> proof
     }
 }
 
@@ -228,4 +246,37 @@ fn thinned(site: &Site) -> HashSet<String> {
     text.lines()
         .filter_map(|l| serde_json::from_str::<String>(l).ok())
         .collect()
+}
+
+/// Where the messages are remembered whose checkpoint the watcher could not take, in the sandbox's folder.
+const MISSED: &str = "missed.jsonl";
+/// That file does not grow beyond this.
+const MISSED_MOST: u64 = 4 << 20;
+
+#[derive(Serialize, Deserialize)]
+struct Missed {
+    message: String,
+    reason: String,
+}
+
+fn missed(site: &Site) -> HashMap<String, String> {
+    let text = std::fs::read_to_string(site.dir().join(MISSED)).unwrap_or_default();
+    text.lines()
+        .filter_map(|l| serde_json::from_str::<Missed>(l).ok())
+        .map(|m| (m.message, m.reason))
+        .collect()
+}
+
+/// Remembers why a message has no checkpoint, so that its row can say it.
+pub fn remember_missed(site: &Site, message: &str, reason: &str) -> std::io::Result<()> {
+    let path = site.dir().join(MISSED);
+    if std::fs::metadata(&path).is_ok_and(|m| m.len() > MISSED_MOST) {
+        return Ok(());
+    }
+    let line = serde_json::to_string(&Missed {
+        message: message.to_owned(),
+        reason: reason.to_owned(),
+    })?;
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(format!("{line}\n").as_bytes())
 }

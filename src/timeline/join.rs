@@ -35,12 +35,15 @@ pub struct Background {
     pub tracked_since: Option<DateTime<Utc>>,
     /// Checkpoints that retention removed, by the message's native id.
     pub thinned: HashSet<String>,
+    /// Why the watcher could not take a checkpoint, by the message's native id.
+    pub missed: HashMap<String, String>,
 }
 
 /// The mark by which a hook's answer names a failure: what follows it is the reason.
 pub const HOOK_FAILED: &str = "respool: no checkpoint: ";
 
-fn id_in(text: &str) -> Option<CheckpointId> {
+/// The first checkpoint id in a text.
+pub fn id_in(text: &str) -> Option<CheckpointId> {
     let at = text.match_indices("cp-").map(|(i, _)| i);
     at.filter_map(|i| text.get(i..i + 13))
         .find(|s| CheckpointId::looks_like(s))
@@ -81,7 +84,18 @@ fn assign<'a>(conversation: &Conversation, own: &[&'a Checkpoint]) -> HashMap<us
             found.insert(i, c);
         }
     }
-    // a hook's checkpoint whose record the agent has not written: by text, in order
+    assign_by_text(conversation, own, &taken, &mut found);
+    found
+}
+
+/// A hook's checkpoint whose record the agent has not written: by text, and only between the checkpoints of
+/// the messages before and after it, so that none of an earlier message with the same text is taken for it.
+fn assign_by_text<'a>(
+    conversation: &Conversation,
+    own: &[&'a Checkpoint],
+    taken: &HashSet<&CheckpointId>,
+    found: &mut HashMap<usize, &'a Checkpoint>,
+) {
     let mut by_text: BTreeMap<&str, VecDeque<&'a Checkpoint>> = BTreeMap::new();
     for c in own
         .iter()
@@ -91,23 +105,38 @@ fn assign<'a>(conversation: &Conversation, own: &[&'a Checkpoint]) -> HashMap<us
             by_text.entry(h).or_default().push_back(c);
         }
     }
-    if !by_text.is_empty() {
-        for (i, m) in conversation
-            .messages
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| !found.contains_key(i))
-            .collect::<Vec<_>>()
+    if by_text.is_empty() {
+        return;
+    }
+    let total = conversation.messages.len();
+    // for each message the first checkpoint known after it
+    let mut until = vec![u64::MAX; total];
+    for i in (0..total.saturating_sub(1)).rev() {
+        until[i] = found.get(&(i + 1)).map_or(until[i + 1], |c| c.meta.seq);
+    }
+    // of a part of a conversation it is not known where the first message's may be
+    let mut after = if conversation.partial { u64::MAX } else { 0 };
+    for (i, m) in conversation.messages.iter().enumerate() {
+        if let Some(c) = found.get(&i) {
+            after = c.meta.seq;
+            continue;
+        }
+        if !m.hooks.is_empty() {
+            continue;
+        }
+        let Some(queue) = by_text.get_mut(text_hash(&m.text).as_str()) else {
+            continue;
+        };
+        while queue.front().is_some_and(|c| c.meta.seq <= after) {
+            queue.pop_front();
+        }
+        if queue.front().is_some_and(|c| c.meta.seq < until[i])
+            && let Some(c) = queue.pop_front()
         {
-            if let Some(c) = by_text
-                .get_mut(text_hash(&m.text).as_str())
-                .and_then(VecDeque::pop_front)
-            {
-                found.insert(i, c);
-            }
+            after = c.meta.seq;
+            found.insert(i, c);
         }
     }
-    found
 }
 
 /// Why a message has no checkpoint.
@@ -120,6 +149,9 @@ fn missing(message: &Message, background: &Background) -> (CheckpointState, Stri
     }
     if let Some(reason) = message.hooks.iter().rev().find_map(|h| failure_in(&h.stdout)) {
         return (CheckpointState::Failed, reason);
+    }
+    if let Some(reason) = background.missed.get(&message.id) {
+        return (CheckpointState::Failed, shown(reason));
     }
     if let (Some(sent), Some(since)) = (message.time, background.tracked_since)
         && sent < since

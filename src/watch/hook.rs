@@ -8,7 +8,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::engine::{Checkpoint, CheckpointKind, How, NewCheckpoint};
+use super::take::{restore_command, take};
+use crate::engine::{CheckpointId, CheckpointKind, How, NewCheckpoint};
+use crate::failure::Explain;
+use crate::sandbox::registry::Registry;
+use crate::text::shown_path;
 use crate::timeline::join::{HOOK_FAILED, text_hash};
 
 /// What the hook was called for.
@@ -90,16 +94,47 @@ impl Call {
     }
 }
 
+/// A checkpoint that the hook took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Its id.
+    pub id: CheckpointId,
+    /// The command that goes back to it.
+    pub restore: String,
+}
+
+/// Takes the checkpoint that `call` asks for. The error is one line that says why there is none.
+pub fn carry_out(registry: &Registry, call: &Call) -> Result<Taken, String> {
+    let new = call.checkpoint().ok_or("nothing to do")?;
+    let site = match registry.find(&call.workspace) {
+        Ok(Some(site)) => site,
+        // without root neither pools nor their list can be read: do not say that the folder is not tracked
+        _ if !rustix::process::geteuid().is_root() => return Err(NEEDS_ROOT.into()),
+        Ok(None) => return Err(format!("{} is not tracked", shown_path(&call.workspace))),
+        Err(e) => return Err(words(&e)),
+    };
+    let taken = take(&site, &new).map_err(|e| words(&e))?;
+    Ok(Taken {
+        restore: restore_command(registry, &taken.meta.id, &site.record.id),
+        id: taken.meta.id,
+    })
+}
+
+/// Why an agent that does not run as root gets no checkpoints.
+pub const NEEDS_ROOT: &str = "the hook needs root, and the agent runs as another user";
+
+fn words(e: &dyn Explain) -> String {
+    match e.hint() {
+        Some(hint) => format!("{e} ({hint})"),
+        None => e.to_string(),
+    }
+}
+
 /// What the hook prints: the agent goes on in any case, and its log says which checkpoint was taken and how
 /// to go back to it, or why there is none.
-pub fn answer(taken: &Result<(Checkpoint, String), String>) -> String {
+pub fn answer(taken: &Result<Taken, String>) -> String {
     let reason = match taken {
-        Ok((c, sandbox)) => {
-            format!(
-                "respool: checkpoint {id}; go back with: respool rewind {id} -s {sandbox}",
-                id = c.meta.id
-            )
-        }
+        Ok(t) => format!("respool: checkpoint {}; go back with: {}", t.id, t.restore),
         Err(why) => format!("{HOOK_FAILED}{why}"),
     };
     json!({"decision": "allow", "reason": reason}).to_string()

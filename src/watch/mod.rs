@@ -1,5 +1,11 @@
 //! Checkpoints at each message and turn end: the agent's hook, and the watcher.
 
+mod event;
+mod followed;
 pub mod hook;
 pub mod hooks;
+mod newcomers;
+mod take;
 pub mod watcher;
+
+pub use take::{TakeError, restore_command, take};

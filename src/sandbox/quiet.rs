@@ -1,0 +1,196 @@
+//! Whether an operation is changing the tree of a sandbox now. A checkpoint taken meanwhile would keep a
+//! state that never was. Reads the log and the lock that the room `rewind` writes, in the sandbox's folder.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
+
+use crate::failure::{Explain, Kind};
+use crate::text::{shown, shown_path};
+
+/// How long a lock without an operation is waited for: another command is about to begin one, or to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why no checkpoint can be taken now.
+#[derive(Debug, thiserror::Error)]
+pub enum NotQuiet {
+    /// An operation changes the tree.
+    #[error("{} {} is under way", article(kind), shown(kind))]
+    UnderWay {
+        /// `rewind`, `undo`, ...
+        kind: String,
+    },
+    /// An operation was cut short.
+    #[error("{} {} was interrupted: run respool recover", article(kind), shown(kind))]
+    Interrupted {
+        /// `rewind`, `undo`, ...
+        kind: String,
+    },
+    /// The lock or the log cannot be read.
+    #[error("cannot read {}: {source}", shown_path(path))]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+fn article(kind: &str) -> &'static str {
+    if kind.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    }
+}
+
+impl Explain for NotQuiet {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::UnderWay { .. } | Self::Interrupted { .. } => Kind::Refused,
+            Self::Io { .. } => Kind::Failed,
+        }
+    }
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// No operation begins while it lives.
+#[derive(Debug)]
+pub struct Quiet {
+    _lock: File,
+}
+
+/// The fields of a log entry that matter here.
+#[derive(Deserialize)]
+struct Entry {
+    phase: String,
+    kind: String,
+}
+
+fn io_at(path: &Path) -> impl FnOnce(io::Error) -> NotQuiet + '_ {
+    move |source| NotQuiet::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The kind of the newest operation, if it is not closed. None can begin before the one before it is closed,
+/// so no other needs to be read.
+fn open_operation(dir: &Path) -> Result<Option<String>, NotQuiet> {
+    let ops = dir.join("ops");
+    let entries = match fs::read_dir(&ops) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(io_at(&ops))?,
+    };
+    let newest = entries
+        .filter_map(Result::ok)
+        .map(|e| e.file_name())
+        .filter(|n| Path::new(n).extension().is_some_and(|x| x == "json"))
+        .max();
+    let Some(name) = newest else { return Ok(None) };
+    let path = ops.join(name);
+    let bytes = fs::read(&path).map_err(io_at(&path))?;
+    // one that cannot be read is named by the commands that write
+    let entry = serde_json::from_slice::<Entry>(&bytes).ok();
+    Ok(entry.filter(|e| e.phase != "closed").map(|e| e.kind))
+}
+
+fn try_lock(path: &Path, file: &File) -> Result<bool, NotQuiet> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(io_at(path)(e.into())),
+    }
+}
+
+/// Takes the right to take a checkpoint in the sandbox with this folder; operations wait for its end.
+pub fn enter(dir: &Path) -> Result<Quiet, NotQuiet> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io_at(&path))?;
+    let start = Instant::now();
+    loop {
+        let free = try_lock(&path, &file)?;
+        match (open_operation(dir)?, free) {
+            (None, true) => return Ok(Quiet { _lock: file }),
+            (Some(kind), true) => return Err(NotQuiet::Interrupted { kind }),
+            (Some(kind), false) => return Err(NotQuiet::UnderWay { kind }),
+            (None, false) if start.elapsed() > PATIENCE => {
+                return Err(NotQuiet::UnderWay {
+                    kind: "command that writes".into(),
+                });
+            }
+            (None, false) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Whether an operation is under way or was cut short; waits for nothing.
+pub fn look(dir: &Path) -> Result<(), NotQuiet> {
+    let Some(kind) = open_operation(dir)? else {
+        return Ok(());
+    };
+    let path = dir.join("lock");
+    let free = match File::open(&path) {
+        Ok(file) => try_lock(&path, &file)?,
+        Err(_) => true,
+    };
+    Err(if free {
+        NotQuiet::Interrupted { kind }
+    } else {
+        NotQuiet::UnderWay { kind }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_told_from_quiet() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let entry = |n: u32, phase: &str, kind: &str| {
+            fs::create_dir_all(dir.path().join("ops")).expect("ops");
+            let text = format!(r#"{{"v":1,"phase":"{phase}","kind":"{kind}"}}"#);
+            fs::write(dir.path().join(format!("ops/{n:08}-op-x.json")), text).expect("entry");
+        };
+        let said = || enter(dir.path()).map(|_| ()).map_err(|e| e.to_string());
+        assert_eq!(said(), Ok(()));
+        entry(1, "applying", "rewind");
+        assert_eq!(
+            said(),
+            Err("a rewind was interrupted: run respool recover".into())
+        );
+        let held = File::open(dir.path().join("lock")).expect("lock");
+        flock(&held, FlockOperation::LockExclusive).expect("held");
+        assert_eq!(said(), Err("a rewind is under way".into()));
+        assert!(matches!(look(dir.path()), Err(NotQuiet::UnderWay { .. })));
+        drop(held);
+        entry(2, "closed", "undo");
+        let inside = enter(dir.path()).expect("quiet");
+        // several may take checkpoints at once, and no operation begins meanwhile
+        let second = enter(dir.path()).expect("quiet");
+        let other = File::open(dir.path().join("lock")).expect("lock");
+        assert!(flock(&other, FlockOperation::NonBlockingLockExclusive).is_err());
+        drop((inside, second));
+        flock(&other, FlockOperation::NonBlockingLockExclusive).expect("free");
+        entry(3, "planned", "undo");
+        assert_eq!(said(), Err("an undo is under way".into()));
+    }
+}

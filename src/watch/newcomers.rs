@@ -1,0 +1,154 @@
+//! Conversations that begin in a workspace while it is watched.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use notify::RecursiveMode;
+
+use crate::conversation::{Found, Library};
+
+/// How long a new folder may take to become a store.
+const BECOMING: Duration = Duration::from_secs(10);
+/// How often everything is looked through, in case that a place appeared unseen.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// Where new stores may appear, and which folders are none yet.
+pub(super) struct Newcomers {
+    workspace: PathBuf,
+    places: Vec<PathBuf>,
+    /// Folders that changes are reported of.
+    reported: HashSet<PathBuf>,
+    /// Stores that were looked at.
+    known: HashSet<PathBuf>,
+    /// New folders, until when each may become a store.
+    becoming: BTreeMap<PathBuf, Instant>,
+    looked: Instant,
+}
+
+impl Newcomers {
+    /// For a workspace. Gives the stores of its conversations that are there already.
+    pub(super) fn new(workspace: &Path, library: &Library) -> (Self, Vec<Found>) {
+        let mut it = Self {
+            workspace: workspace.to_owned(),
+            places: library.places(),
+            reported: HashSet::new(),
+            known: HashSet::new(),
+            becoming: BTreeMap::new(),
+            looked: Instant::now(),
+        };
+        let here = it.unknown(library);
+        (it, here)
+    }
+
+    /// The stores that were not looked at yet and belong to the workspace.
+    fn unknown(&mut self, library: &Library) -> Vec<Found> {
+        let mut here = Vec::new();
+        for found in library.stores(None) {
+            if self.known.contains(&found.1) {
+                continue;
+            }
+            match self.belongs(&found) {
+                Some(true) => here.push(found.clone()),
+                Some(false) => {}
+                // its own record is not written yet
+                None => {
+                    self.candidate(found.1);
+                    continue;
+                }
+            }
+            self.known.insert(found.1);
+        }
+        here
+    }
+
+    /// Whether a store's workspace is this one or lies in it; `None` while it does not say.
+    fn belongs(&self, found: &Found) -> Option<bool> {
+        let workspace = found.0.workspace(&found.1).ok()??;
+        let real = workspace.canonicalize().unwrap_or(workspace);
+        Some(real.starts_with(&self.workspace))
+    }
+
+    /// Asks for reports of new stores: at each place, or at the folder that it will be made in.
+    pub(super) fn report(&mut self, watcher: &mut dyn notify::Watcher) {
+        for place in &self.places {
+            let there = place.ancestors().find(|p| p.is_dir());
+            let Some(folder) = there.filter(|p| p.parent().is_some()) else {
+                continue;
+            };
+            if self.reported.contains(folder) {
+                continue;
+            }
+            match watcher.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.reported.insert(folder.to_owned());
+                }
+                Err(e) => tracing::warn!("{} is not followed: {e}", folder.display()),
+            }
+        }
+    }
+
+    /// A path changed. True if places may have appeared: then [`Newcomers::report`] is due.
+    pub(super) fn changed(&mut self, path: &Path) -> bool {
+        if path.parent().is_some_and(|p| self.places.iter().any(|x| x == p)) {
+            if path.is_dir() && !self.known.contains(path) {
+                self.candidate(path.to_owned());
+            }
+            return false;
+        }
+        let leads = self.places.iter().any(|p| p.starts_with(path));
+        if leads {
+            // one that was made anew is another folder
+            self.reported.retain(|p| !p.starts_with(path));
+            self.looked = Instant::now().checked_sub(ROUND).unwrap_or(self.looked);
+        }
+        leads
+    }
+
+    fn candidate(&mut self, path: PathBuf) {
+        self.becoming
+            .entry(path)
+            .or_insert_with(|| Instant::now() + BECOMING);
+    }
+
+    /// A store is gone; one of the same name is another one.
+    pub(super) fn forget(&mut self, store: &Path) {
+        self.known.remove(store);
+        if store.is_dir() {
+            self.candidate(store.to_owned());
+        }
+    }
+
+    /// How soon to ask again.
+    pub(super) fn patience(&self) -> Duration {
+        if self.becoming.is_empty() {
+            ROUND.saturating_sub(self.looked.elapsed())
+        } else {
+            Duration::from_millis(5)
+        }
+    }
+
+    /// The stores that have appeared since the last time.
+    pub(super) fn arrived(&mut self, library: &Library) -> Vec<Found> {
+        let mut here = Vec::new();
+        for (path, until) in std::mem::take(&mut self.becoming) {
+            let found = library.at(&path).ok();
+            match found.as_ref().and_then(|f| self.belongs(f)) {
+                Some(ours) => {
+                    self.known.insert(path);
+                    here.extend(found.filter(|_| ours));
+                }
+                None if Instant::now() < until => {
+                    self.becoming.insert(path, until);
+                }
+                None => {}
+            }
+        }
+        if self.looked.elapsed() >= ROUND {
+            self.looked = Instant::now();
+            self.places = library.places();
+            here.extend(self.unknown(library));
+        }
+        here
+    }
+}
