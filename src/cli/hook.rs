@@ -14,8 +14,6 @@ use crate::watch::hook::{Call, Taken, answer, carry_out};
 
 /// The agent's own patience is 60 seconds; a checkpoint that comes after it would be a late one.
 const DEADLINE: Duration = Duration::from_secs(50);
-/// How long it waits for a rewind that is under way.
-const LOCKED: Duration = Duration::from_secs(20);
 /// What is read of the agent's input at most.
 const INPUT: u64 = 64 << 20;
 
@@ -60,27 +58,8 @@ fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<Taken, String> {
 
 fn registry(state_dir: Option<PathBuf>) -> Registry {
     let env = paths::environment();
-<<<<<<< HEAD
-    let named = state_dir.is_some();
-    let state = state_dir.unwrap_or_else(|| Who::invoking(&env).state_dir(&env));
-    let registry = Registry::new(&state, named);
-    let words = |e: &dyn Explain| match e.hint() {
-        Some(hint) => format!("{e} ({hint})"),
-        None => e.to_string(),
-    };
-    let site = registry.find(&call.workspace).map_err(|e| words(&e))?;
-    let site = site.ok_or_else(|| format!("{} is not tracked", crate::text::shown_path(&call.workspace)))?;
-    let new = call.checkpoint().ok_or("nothing to do")?;
-    let log = crate::rewind::journal::Log::open(site.dir()).map_err(|e| words(&e))?;
-    // held over the snapshot: one in the middle of a rewind would be of no state that ever was
-    let _lock = log.lock(&call.workspace, LOCKED).map_err(|e| words(&e))?;
-    log.none_interrupted().map_err(|e| words(&e))?;
-    let taken = site.vault.checkpoint(&new).map_err(|e| words(&e))?;
-    Ok((taken, site.record.id))
-=======
     match state_dir {
         Some(dir) => Registry::new(&std::path::absolute(&dir).unwrap_or(dir), true),
         None => Registry::new(&Who::invoking(&env).state_dir(&env), false),
     }
->>>>>>> proof
 }

@@ -81,7 +81,7 @@ impl Desk {
             None => None,
         };
         if let Some(s) = &site {
-            notices.extend(interrupted(s).map(ToOwned::to_owned));
+            notices.extend(interrupted(s));
         }
         let background = Background {
             tracked_since: site.as_ref().map(|s| s.record.created),
@@ -206,27 +206,8 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
     spans
 }
 
-<<<<<<< HEAD
-/// What an interrupted operation looks like to a command that only reads.
-pub fn interrupted(site: &Site) -> Option<&'static str> {
-    let dir = site.dir().join("ops");
-    let entries = std::fs::read_dir(dir).ok()?;
-    let lock = std::fs::File::open(site.dir().join("lock"));
-    let busy =
-        lock.is_ok_and(|f| rustix::fs::flock(&f, rustix::fs::FlockOperation::NonBlockingLockShared).is_err());
-    let open = entries.filter_map(Result::ok).any(|e| {
-        e.path().extension().is_some_and(|x| x == "json")
-            && std::fs::read(e.path()).is_ok_and(|b| {
-                serde_json::from_slice::<serde_json::Value>(&b).is_ok_and(|v| v["phase"] != "closed")
-            })
-    });
-    match (open, busy) {
-        (true, false) => Some("an operation was interrupted; run: respool recover"),
-        (true, true) => Some("another respool is changing the files now"),
-        _ => None,
-=======
 /// What an operation that is under way or was cut short looks like to a command that only reads.
-fn interrupted(site: &Site) -> Option<String> {
+pub fn interrupted(site: &Site) -> Option<String> {
     match quiet::look(site.dir()) {
         Err(NotQuiet::Interrupted { .. }) => {
             Some("an operation was interrupted; run: respool recover".into())
@@ -234,7 +215,6 @@ fn interrupted(site: &Site) -> Option<String> {
         Err(NotQuiet::UnderWay { .. }) => Some("another respool is changing the files now".into()),
         Ok(()) => None,
         Err(e @ NotQuiet::Io { .. }) => Some(e.to_string()),
->>>>>>> proof
     }
 }
 
