@@ -61,13 +61,20 @@ fn median(mut run: impl FnMut()) -> Duration {
     all[RUNS / 2]
 }
 
-/// A path of the detached file system that a child process can use.
-fn for_child(snapshot: &Snapshot) -> String {
-    let fd = std::os::fd::AsRawFd::as_raw_fd(&snapshot.fd);
-    format!("/proc/{}/fd/{fd}/", std::process::id())
+/// Unmounts at the end, however it comes.
+struct Mounted(tempfile::TempDir);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        if !done.is_ok_and(|s| s.success()) {
+            eprintln!("{} is still mounted", self.0.path().display());
+        }
+    }
 }
 
-fn command(name: &str, args: &[&str]) -> Option<Duration> {
+/// The time of a tool that is there; one of these exit codes is expected.
+fn command(name: &str, args: &[&str], codes: &[i32]) -> Option<Duration> {
     let run = || {
         Command::new(name)
             .args(args)
@@ -77,7 +84,11 @@ fn command(name: &str, args: &[&str]) -> Option<Duration> {
     };
     run().ok()?;
     Some(median(|| {
-        run().expect("it ran before");
+        let code = run().expect("it ran before").code();
+        assert!(
+            code.is_some_and(|c| codes.contains(&c)),
+            "{name} failed: {code:?}"
+        );
     }))
 }
 
@@ -112,23 +123,24 @@ fn git(live: &str, dir: &Path, args: &[&str]) -> Command {
 }
 
 fn bench(files: usize, count: usize) {
-    let fs = Scratch::new();
+    let mount = Mounted(tempfile::tempdir().expect("a folder"));
+    let fs = Scratch::mounted(mount.0.path());
     let path = fs.subvolume("live");
     fill(&path, files);
     std::thread::sleep(Duration::from_millis(1500)); // out of the racy margin, as in life
     let a = fs.snapshot("live", "a");
-    let live = fs.open("live");
     let dir = tempfile::tempdir().expect("a folder");
-    let work = for_child(&live);
-    let with_git = git(&work, dir.path(), &["init", "-q"])
-        .status()
-        .is_ok_and(|s| s.success())
-        && git(&work, dir.path(), &["add", "-A"])
-            .status()
-            .is_ok_and(|s| s.success())
-        && git(&work, dir.path(), &["commit", "-qm", "a"])
-            .status()
-            .is_ok_and(|s| s.success());
+    let at = |name: &str| format!("{}/{name}/", mount.0.path().display());
+    let work = at("live");
+    let with_git = git(&work, dir.path(), &["init", "-q"]).status().is_ok();
+    if with_git {
+        for args in [&["add", "-A"][..], &["commit", "-qm", "a"]] {
+            assert!(
+                git(&work, dir.path(), args).status().is_ok_and(|s| s.success()),
+                "git {args:?}"
+            );
+        }
+    }
     change(&path, files, count);
     let b = fs.snapshot("live", "b");
     let list = || changes(&a.tree(), &b.tree(), false, PartKind::Workspace, &Silent).expect("a list");
@@ -138,15 +150,15 @@ fn bench(files: usize, count: usize) {
     });
     println!("{files} files, {count} changes, {rows} rows");
     report("respool changes", Some(ours), ours);
-    let (x, y) = (for_child(&a), for_child(&b));
+    let (x, y) = (at("a"), at("b"));
     report(
         "rsync -n -ai --delete",
-        command("rsync", &["-n", "-ai", "--delete", &y, &x]),
+        command("rsync", &["-n", "-ai", "--delete", &y, &x], &[0]),
         ours,
     );
     report(
         "diff -rq",
-        command("diff", &["-rq", "--no-dereference", &x, &y]),
+        command("diff", &["-rq", "--no-dereference", &x, &y], &[1]),
         ours,
     );
     let status = || {

@@ -678,3 +678,56 @@ fn trees_without_common_history() {
     let bad = unequal(&manifest(&live), &manifest(&other));
     assert!(bad.is_empty(), "{:?}", &bad[..bad.len().min(3)]);
 }
+
+/// Folders whose times look right before the work must look right after it.
+#[test]
+fn folder_times_survive_the_work_in_them() {
+    let fs = Scratch::new();
+    let live = fs.subvolume("live");
+    for name in ["from/f", "to/g", "gone/h"] {
+        put(&live.join(name), name, 0o644);
+    }
+    let stamp = || {
+        for name in ["from", "to", "gone", ""] {
+            set_mtime(&live.join(name), (1_000, 7)).unwrap();
+        }
+    };
+    stamp();
+    let a = fs.snapshot("live", "a");
+    let want = manifest(&live);
+    fs::rename(live.join("from/f"), live.join("to/f")).unwrap();
+    fs::remove_file(live.join("gone/h")).unwrap();
+    put(&live.join("new"), "new", 0o644);
+    stamp();
+    go_back(&fs, "live", &a, &Selection::All).unwrap();
+    assert_same(&manifest(&live), &want, "times");
+}
+
+/// The same files and numbers of links, linked with others.
+#[test]
+fn other_partners_of_hard_links_are_found_and_restored() {
+    let fs = Scratch::new();
+    let live = fs.subvolume("live");
+    let link = |pairs: [[&str; 2]; 2]| {
+        for [first, second] in pairs {
+            for name in [first, second] {
+                let _absent = fs::remove_file(live.join(name));
+            }
+            put(&live.join(first), "same", 0o644);
+            set_mtime(&live.join(first), (9, 9)).unwrap();
+            fs::hard_link(live.join(first), live.join(second)).unwrap();
+        }
+        set_mtime(&live, (9, 9)).unwrap();
+    };
+    link([["1", "2"], ["3", "4"]]);
+    let a = fs.snapshot("live", "a");
+    let want = manifest(&live);
+    link([["1", "3"], ["2", "4"]]);
+    let found = check(&live, &a, &Selection::All);
+    assert!(
+        !found.is_empty() && found.iter().all(|d| d.what.contains("hard link of")),
+        "{found:?}"
+    );
+    go_back(&fs, "live", &a, &Selection::All).unwrap();
+    assert_same(&manifest(&live), &want, "partners");
+}

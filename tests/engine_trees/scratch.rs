@@ -30,36 +30,36 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes and mounts it. Needs root, mkfs.btrfs and a free loop device.
+    /// Makes it, mounts it and hides the mount. Needs root, mkfs.btrfs and a free loop device.
     pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let scratch = Self::mounted(dir.path());
+        tool(Command::new("umount").arg("-l").arg(dir.path()));
+        scratch
+    }
+
+    /// As [`Scratch::new`], but it stays mounted on `dir`; the caller unmounts it.
+    pub fn mounted(dir: &Path) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test mounts a file system: run it as root"
         );
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let image = dir.path().join("image");
-        let mount = dir.path().join("mount");
-        File::create(&image)
-            .expect("it works on a scratch file system")
-            .set_len(4 << 30)
-            .expect("it works on a scratch file system");
-        fs::create_dir(&mount).expect("it works on a scratch file system");
+        let image = tempfile::NamedTempFile::new().expect("a temporary file");
+        image.as_file().set_len(4 << 30).expect("a sparse file");
         tool(
             Command::new("mkfs.btrfs")
                 .args(["-q", "-m", "single"])
-                .arg(&image),
+                .arg(image.path()),
         );
         let options = "loop,noatime,compress=zstd:1";
         tool(
             Command::new("mount")
                 .args(["-o", options])
-                .arg(&image)
-                .arg(&mount),
+                .arg(image.path())
+                .arg(dir),
         );
-        let opened = open_dir(&mount);
-        tool(Command::new("umount").arg("-l").arg(&mount));
         Self {
-            root: opened.expect("the mounted root"),
+            root: open_dir(dir).expect("the mounted root"),
         }
     }
 
