@@ -165,12 +165,11 @@ impl App {
 
     /// The state that a selector names.
     pub fn state(subject: &Subject, selector: &str) -> Result<Selected, Failure> {
-        use crate::engine::vault::Vault;
         let fresh;
         let checkpoints = match &subject.opened {
             Some(o) => &o.checkpoints,
             None => {
-                fresh = Vault::checkpoints(&subject.site.vault)?;
+                fresh = subject.site.vault.checkpoints()?;
                 &fresh
             }
         };

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use super::app::{App, Subject};
 use super::output::{Done, Failure};
-use crate::engine::vault::Vault;
 use crate::engine::{Change, ChangeKind, State};
 use crate::failure::Kind;
 use crate::rewind::plan::narrowed;
@@ -60,7 +59,7 @@ pub fn list(
     paths: &[PathBuf],
     times: bool,
 ) -> Result<Vec<Change>, Failure> {
-    let all = Vault::changes(&subject.site.vault, a, b, times, &app.bar())?;
+    let all = subject.site.vault.changes(a, b, times, &app.bar())?;
     if paths.is_empty() {
         return Ok(all);
     }

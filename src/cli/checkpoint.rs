@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::app::App;
 use super::output::{Done, Failure};
-use crate::engine::vault::Vault;
 use crate::engine::{CheckpointKind, How, NewCheckpoint, PartKind};
 use crate::failure::Kind;
 use crate::rewind::tools::Tools;
@@ -46,7 +45,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     let started = Instant::now();
     let lock = tools.ground().lock()?;
     tools.log.none_interrupted()?;
-    let taken = Vault::checkpoint(&site.vault, &new)?;
+    let taken = site.vault.checkpoint(&new)?;
     drop(lock);
     let ms = started.elapsed().as_millis() as u64;
     let doc = json!({"checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms});
@@ -66,7 +65,7 @@ pub fn label(app: &App, checkpoint: &str, text: &str) -> Done {
     if app.global.dry_run {
         return would(app, format!("label {id}"));
     }
-    Vault::label(&subject.site.vault, &id, text)?;
+    subject.site.vault.label(&id, text)?;
     app.out.result(&json!({"checkpoint": id, "label": text}), || {
         format!("{id} is labelled\n")
     })
@@ -79,7 +78,7 @@ pub fn pin(app: &App, checkpoint: &str, pinned: bool) -> Done {
     if app.global.dry_run {
         return would(app, format!("{} {id}", if pinned { "pin" } else { "unpin" }));
     }
-    Vault::pin(&subject.site.vault, &id, pinned)?;
+    subject.site.vault.pin(&id, pinned)?;
     let word = if pinned { "pinned" } else { "no longer pinned" };
     app.out.result(&json!({"checkpoint": id, "pinned": pinned}), || {
         format!("{id} is {word}\n")

@@ -10,7 +10,6 @@ use super::app::App;
 use super::changes::one;
 use super::output::{Done, Failure, raw};
 use crate::engine::Content;
-use crate::engine::vault::Vault;
 use crate::failure::Kind;
 use crate::text::{json_path, shown, shown_path, size};
 
@@ -22,7 +21,7 @@ pub fn cat(app: &App, state: &str, path: &Path) -> Done {
     let subject = app.look()?;
     let state = App::state(&subject, state)?;
     let path = one(app, subject.site.path(), path)?;
-    let content = Vault::read(&subject.site.vault, &state.state, &path, LIMIT)?;
+    let content = subject.site.vault.read(&state.state, &path, LIMIT)?;
     let Content::File { bytes, size: whole } = content else {
         let what = match content {
             Content::Link(to) => format!("a link to {}", shown_path(&to)),
@@ -75,7 +74,7 @@ pub fn ls(app: &App, state: &str, path: Option<&Path>) -> Done {
         .map(|p| one(app, subject.site.path(), p))
         .transpose()?
         .unwrap_or_else(|| ".".into());
-    let entries = Vault::entries(&subject.site.vault, &state.state, &path)?;
+    let entries = subject.site.vault.entries(&state.state, &path)?;
     let rows: Vec<Value> = entries
         .iter()
         .map(|e| {

@@ -20,7 +20,7 @@ pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
     let subject = app.look()?;
     let (a, b) = (App::state(&subject, a)?, App::state(&subject, b)?);
     let changes = list(app, &subject, &a.state, &b.state, paths, false)?;
-    let vault: &dyn Vault = &subject.site.vault;
+    let vault: &dyn Vault = &*subject.site.vault;
     let exact = !std::io::stdout().is_terminal() || app.out.json;
     let limits = Limits {
         bytes: LIMIT,

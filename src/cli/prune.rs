@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::os::fd::AsFd;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
@@ -12,8 +11,7 @@ use super::operations::recover_first;
 use super::output::{Done, Failure};
 use super::pool::bytes;
 use crate::engine::retention::{Keep, to_remove};
-use crate::engine::vault::Vault;
-use crate::engine::{Checkpoint, CheckpointId, EngineError, space};
+use crate::engine::{Checkpoint, CheckpointId, EngineError};
 use crate::failure::Kind;
 use crate::text::{shown_path, size};
 use crate::timeline::desk::THINNED;
@@ -55,7 +53,7 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     }
     let subject = app.subject()?;
     let site = &subject.site;
-    let all = Vault::checkpoints(&site.vault)?;
+    let all = site.vault.checkpoints()?;
     let now: DateTime<Utc> = Utc::now();
     let gone = to_remove(&all, &rules, now);
     let ids: Vec<CheckpointId> = gone.iter().map(|c| c.meta.id.clone()).collect();
@@ -75,12 +73,12 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     remember(app, site.dir(), &gone)?;
     let mut removed = ids.clone();
     let bar = app.bar();
-    let mut freed = space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
-        Vault::remove(&site.vault, &ids, &bar)
-    })?;
+    let before = site.vault.used()?;
+    site.vault.remove(&ids, &bar)?;
     if let Some(limit) = limit {
-        freed += down_to(app, &subject.site, limit, &mut removed, &bar)?;
+        down_to(app, &subject.site, limit, &mut removed, &bar)?;
     }
+    let freed = before.saturating_sub(site.vault.used()?);
     drop(bar);
     let doc = json!({"removed": removed, "freed_bytes": freed});
     app.out.result(&doc, || {
@@ -88,20 +86,16 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     })
 }
 
-/// Removes the oldest that may go, one by one, until the pool holds at most `limit` bytes.
+/// Removes the oldest that may go, one by one, until the store takes at most `limit` bytes.
 fn down_to(
     app: &App,
     site: &crate::sandbox::site::Site,
     limit: u64,
     removed: &mut Vec<CheckpointId>,
     bar: &super::output::Bar,
-) -> Result<u64, Failure> {
-    let mut freed = 0;
-    loop {
-        if site.pool.status()?.used <= limit {
-            return Ok(freed);
-        }
-        let all = Vault::checkpoints(&site.vault)?;
+) -> Result<(), Failure> {
+    while site.vault.used()? > limit {
+        let all = site.vault.checkpoints()?;
         let may = to_remove(
             &all,
             &Keep {
@@ -110,16 +104,13 @@ fn down_to(
             },
             Utc::now(),
         );
-        let Some(oldest) = may.first() else {
-            return Ok(freed);
-        };
+        let Some(oldest) = may.first() else { break };
         remember(app, site.dir(), std::slice::from_ref(oldest))?;
         let ids = vec![oldest.meta.id.clone()];
-        freed += space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
-            Vault::remove(&site.vault, &ids, bar)
-        })?;
+        site.vault.remove(&ids, bar)?;
         removed.extend(ids);
     }
+    Ok(())
 }
 
 /// The timeline must be able to say that a message's checkpoint was removed by retention.

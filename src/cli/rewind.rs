@@ -10,7 +10,6 @@ use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
 use crate::engine::State;
-use crate::engine::vault::Vault;
 use crate::failure::Kind;
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
@@ -153,8 +152,7 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
     recover_first(app, &subject.site)?;
     let order = Tools::of(&subject.site)?.reversal(kind, operation)?;
     if app.global.dry_run {
-        let changes = Vault::changes(
-            &subject.site.vault,
+        let changes = subject.site.vault.changes(
             &State::Checkpoint(order.target.clone()),
             &State::Now,
             false,

@@ -8,7 +8,6 @@ use super::app::App;
 use super::output::Done;
 use crate::engine::catalog::Listed;
 use crate::engine::pool::Pool;
-use crate::engine::vault::Vault;
 use crate::rewind::adopt::shows;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
@@ -88,7 +87,7 @@ pub fn space(app: &App) -> Done {
         let again = app.desk.registry.by_id(&record.id).ok().flatten();
         let count = again
             .as_ref()
-            .map(|s: &Site| Vault::checkpoints(&s.vault).map_or(0, |c| c.len()));
+            .map(|s: &Site| s.vault.checkpoints().map_or(0, |c| c.len()));
         sandboxes
             .push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": count}));
     }

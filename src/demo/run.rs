@@ -104,7 +104,7 @@ pub fn headless(stage: &Stage, progress: &dyn Progress) -> Result<Report> {
     let undone = tools.run(&undo, progress)?.verified;
     let last = stage.recording.turns.last().map(|t| t.tree.clone());
     Ok(Report {
-        vault: crate::engine::vault::Vault::kind(&site.vault),
+        vault: site.vault.kind(),
         messages: rows.len(),
         checkpoints: usable,
         rewound_to: format!("m{MESSAGE}"),

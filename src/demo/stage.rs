@@ -14,7 +14,6 @@ use super::{DemoError, Result, digest, replay};
 use crate::conversation::Library;
 use crate::engine::catalog;
 use crate::engine::pool::Pool;
-use crate::engine::vault::Vault;
 use crate::engine::{CheckpointKind, EngineError, How, NewCheckpoint, image};
 use crate::paths::Env;
 use crate::progress::Progress;
@@ -152,14 +151,14 @@ impl Stage {
         let mut new = NewCheckpoint::of(CheckpointKind::Message, How::Own);
         new.conversation = Some(self.recording.conversation.clone());
         new.message = Some(turn.id.clone());
-        Vault::checkpoint(&site.vault, &new)?;
+        site.vault.checkpoint(&new)?;
         self.recording
             .play_events(turn, Until::Message, &self.store, &self.workspace, now)?;
         self.apply(&turn.ops)?;
         self.recording
             .play_events(turn, Until::TurnEnd, &self.store, &self.workspace, now)?;
         new.kind = CheckpointKind::TurnEnd;
-        Vault::checkpoint(&site.vault, &new)?;
+        site.vault.checkpoint(&new)?;
         Ok(())
     }
 

@@ -89,7 +89,7 @@ pub fn recover_adoption(pool: &Pool, id: &str) -> Result<Option<Recovered>> {
     }
     let log = Log::open(dir.path())?;
     let adopts = |r: &Record| matches!(r.kind, OperationKind::Track | OperationKind::Untrack);
-    if log.interrupted()?.filter(adopts).is_none() {
+    if log.interrupted()?.as_ref().is_none_or(|r| !adopts(r)) {
         return Ok(None);
     }
     let lock = log.lock(&dir.record()?.path, Duration::ZERO)?;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use super::plan::{Facts, narrowed, plan};
 use super::{Plan, Result, RewindError};
-use crate::engine::vault::Vault;
 use crate::engine::{Change, CheckpointId, EngineError, Selection, State};
 use crate::progress::Progress;
 use crate::sandbox::site::Site;

@@ -30,7 +30,7 @@ impl<'a> Tools<'a> {
     /// The ground of a rewind.
     pub fn ground(&self) -> Ground<'_> {
         Ground {
-            vault: &self.site.vault,
+            vault: &*self.site.vault,
             log: &self.log,
             freeze: &self.freeze,
             workspace: self.site.path(),
@@ -54,7 +54,7 @@ impl<'a> Tools<'a> {
         let ground = self.ground();
         let lock = ground.lock()?;
         self.still_fits(order)?;
-        self.site.pool.guard_space()?;
+        self.site.vault.guard()?;
         ground.run(&lock, order, progress)
     }
 

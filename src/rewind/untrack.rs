@@ -14,7 +14,6 @@ use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::changes::Tree;
 use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::copy::copy_tree;
-use crate::engine::vault::Vault;
 use crate::engine::{CheckpointKind, EngineError, How as By, NewCheckpoint, Selection, State};
 use crate::process::fault_point;
 use crate::progress::Progress;
@@ -36,7 +35,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     if let Some(e) = stopped_by(path, &untrack_blockers(site)) {
         return Err(e);
     }
-    let dir = SandboxDir::open(&site.pool, &site.record.id)?;
+    let dir = SandboxDir::open(site.btrfs()?.0, &site.record.id)?;
     let log = Log::open(site.dir())?;
     let _lock = log.lock(path, PATIENCE)?;
     let mut journal = Record::new(OperationKind::Untrack);
@@ -83,7 +82,7 @@ fn give_back(
     let mut new = NewCheckpoint::of(CheckpointKind::Safety, By::Own);
     new.operation = Some(journal.id.clone());
     let last = site.vault.checkpoint(&new)?.meta.id;
-    let kept = site.vault.open_state(&State::Checkpoint(last.clone()))?;
+    let kept = site.btrfs()?.1.open_state(&State::Checkpoint(last.clone()))?;
     copy_tree(kept.fd(), aside.as_fd(), progress)?;
     fault_point("untrack-copied");
     let (is, should) = (
@@ -104,7 +103,7 @@ fn give_back(
     drop(kept);
     // from here nothing may be written to the live tree any more
     let _frozen = site.freezer().freeze()?;
-    let since = Vault::verify(&site.vault, &last, &Selection::All, progress)?;
+    let since = site.vault.verify(&last, &Selection::All, progress)?;
     if !since.is_empty() {
         return Err(RewindError::NotEqual(since));
     }

@@ -10,17 +10,17 @@ use super::holders::{Holder, Place as HeldPlace, holders};
 use super::mounts;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
+use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::BtrfsVault;
 use crate::engine::{EngineError, Result, subvolume};
 
 /// An opened sandbox.
 pub struct Site {
-    /// Its pool.
-    pub pool: Arc<Pool>,
     /// Its record.
     pub record: SandboxRecord,
     /// The vault of its workspace.
-    pub vault: BtrfsVault,
+    pub vault: Arc<dyn Vault>,
+    btrfs: Option<(Arc<Pool>, Arc<BtrfsVault>)>,
     dir: PathBuf,
     device: u64,
 }
@@ -50,11 +50,11 @@ impl Site {
             .map_err(EngineError::io("look at", &record.path))?
             .st_dev;
         let path = dir.path().to_owned();
-        let vault = BtrfsVault::open(&pool, &record.id, live)?;
+        let vault = Arc::new(BtrfsVault::open(&pool, &record.id, live)?);
         Ok(Self {
-            pool,
             record,
-            vault,
+            vault: Arc::clone(&vault) as Arc<dyn Vault>,
+            btrfs: Some((pool, vault)),
             dir: path,
             device,
         })
@@ -94,6 +94,16 @@ impl Site {
         Ok(record)
     }
 
+    /// The pool and the vault, where it is a btrfs vault; else refused.
+    pub fn btrfs(&self) -> Result<(&Pool, &BtrfsVault)> {
+        let refused = || EngineError::Refused {
+            why: format!("{} is not in a btrfs vault", crate::text::shown_path(self.path())),
+            path: Some(self.path().to_owned()),
+            hint: None,
+        };
+        self.btrfs.as_ref().map(|(p, v)| (&**p, &**v)).ok_or_else(refused)
+    }
+
     /// The sandbox's folder in the pool: log and lock lie there, out of the agent's reach.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -116,10 +126,7 @@ impl Site {
 
     /// Nested subvolumes and mounts, relative to the workspace: in no checkpoint.
     pub fn not_covered(&self) -> Result<Vec<PathBuf>> {
-        let live = self.vault.live_fd();
-        let nested =
-            subvolume::nested(live).map_err(EngineError::io("look for subvolumes in", self.path()))?;
-        let mut out: Vec<PathBuf> = nested.into_iter().map(|n| n.path).collect();
+        let mut out = self.vault.not_covered()?;
         let all = mounts::mounts(None).map_err(EngineError::io("read the mounts at", self.path()))?;
         out.extend(
             mounts::below(&all, self.path())

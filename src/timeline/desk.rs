@@ -11,7 +11,6 @@ use super::join::{self, Background};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError};
 use crate::conversation::{Found, Library};
-use crate::engine::vault::Vault;
 use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};
 use crate::progress::Progress;
 use crate::sandbox::quiet::{self, NotQuiet};

@@ -10,7 +10,6 @@ use notify::{RecursiveMode, Watcher};
 use super::backend::{Backend, Failure, Result, RowCounts, StateRef, Taken, Version, WatchGuard};
 use crate::conversation::Summary;
 use crate::diff::{FileDiff, Limits, file_diff};
-use crate::engine::vault::Vault;
 use crate::engine::{
     Change, CheckpointKind, Content, Counts, FileType, How, NewCheckpoint, PartKind, Selection, State,
 };
@@ -86,7 +85,7 @@ fn selected(opened: &Opened, state: &StateRef) -> Result<Selected> {
         StateRef::Checkpoint(id) => id.to_string(),
     };
     // checkpoints may have been taken since the conversation was read
-    let checkpoints = Vault::checkpoints(&site(opened)?.vault)?;
+    let checkpoints = site(opened)?.vault.checkpoints()?;
     Ok(select::state(Some(&opened.timeline), &checkpoints, &words)?)
 }
 
@@ -100,7 +99,7 @@ fn content(
     match is {
         None => Ok(None),
         Some(FileType::Dir) => Ok(Some(Content::Other(FileType::Dir))),
-        Some(_) => Ok(Some(Vault::read(&site.vault, state, path, limit)?)),
+        Some(_) => Ok(Some(site.vault.read(state, path, limit)?)),
     }
 }
 
@@ -148,7 +147,9 @@ impl Backend for RealBackend {
         let newest = rows.iter().rfind(|r| r.active).filter(|r| r.id == id);
         let end = newest.and_then(|r| r.checkpoint.as_ref()?.turn_end.clone());
         if let Some(end) = end.filter(|_| !opened.timeline.at_work) {
-            let list = Vault::changes(&site.vault, &State::Checkpoint(end), &State::Now, false, progress)?;
+            let list = site
+                .vault
+                .changes(&State::Checkpoint(end), &State::Now, false, progress)?;
             counts.between = Some(Counts::of(&list));
         }
         Ok(counts)
@@ -163,13 +164,9 @@ impl Backend for RealBackend {
     ) -> Result<Vec<Change>> {
         let opened = self.known(store)?;
         let (a, b) = (selected(&opened, a)?, selected(&opened, b)?);
-        Ok(Vault::changes(
-            &site(&opened)?.vault,
-            &a.state,
-            &b.state,
-            false,
-            progress,
-        )?)
+        Ok(site(&opened)?
+            .vault
+            .changes(&a.state, &b.state, false, progress)?)
     }
 
     fn file_diff(&self, store: &Path, a: &StateRef, b: &StateRef, change: &Change) -> Result<FileDiff> {
@@ -199,7 +196,7 @@ impl Backend for RealBackend {
             ] {
                 let Some((a, b)) = pair else { continue };
                 let (sa, sb) = (State::Checkpoint(a.clone()), State::Checkpoint(b.clone()));
-                let list = Vault::changes(&site.vault, &sa, &sb, false, progress)?;
+                let list = site.vault.changes(&sa, &sb, false, progress)?;
                 if let Some(change) = list.into_iter().find(|c| c.path == path || c.old_path() == path) {
                     out.push(Version {
                         words,
@@ -256,7 +253,7 @@ impl Backend for RealBackend {
         new.conversation = Some(opened.conversation.summary.id.clone());
         let lock = tools.ground().lock()?;
         let started = Instant::now();
-        let taken = Vault::checkpoint(&site.vault, &new)?;
+        let taken = site.vault.checkpoint(&new)?;
         drop(lock);
         Ok(Taken {
             id: taken.meta.id,

@@ -8,7 +8,6 @@ use std::time::Instant;
 use super::event::{Event, WatchError};
 use super::take::{restore_command, take};
 use crate::conversation::{Conversation, Found, Message};
-use crate::engine::vault::Vault;
 use crate::engine::{
     Checkpoint, CheckpointId, CheckpointKind, Health, How, NewCheckpoint, State as TreeState,
 };
@@ -318,7 +317,7 @@ impl Followed {
             TreeState::Checkpoint(last.meta.id.clone()),
             TreeState::Checkpoint(taken.clone()),
         );
-        let changed = match Vault::changes(&site.vault, &a, &b, false, &Silent) {
+        let changed = match site.vault.changes(&a, &b, false, &Silent) {
             Ok(list) => list.len() as u64,
             Err(e) => {
                 tracing::warn!("how late checkpoint {taken} is cannot be told: {e}");

@@ -55,7 +55,7 @@ pub fn restore_command(registry: &Registry, checkpoint: &CheckpointId, sandbox: 
 /// Takes a checkpoint of the sandbox as it is now; operations wait for its end.
 pub fn take(site: &Site, new: &NewCheckpoint) -> Result<Checkpoint, TakeError> {
     // first what its own message explains best: a pool that cannot be written
-    site.pool.guard_space()?;
+    site.vault.guard()?;
     let _quiet = quiet::enter(site.dir())?;
     Ok(site.vault.checkpoint(new)?)
 }

@@ -96,6 +96,11 @@ impl BtrfsVault {
         ioctl::start_sync(&self.live).map_err(EngineError::io("start a sync of", self.sandbox.path()))
     }
 
+    /// An error if there is no room to write safely.
+    pub fn guard(&self) -> Result<()> {
+        self.guard.check()
+    }
+
     /// The right to add and remove checkpoints of this sandbox; ends with the value.
     fn lock(&self) -> Result<File> {
         let again = reopen(&self.snaps).map_err(EngineError::io("open", &self.snaps_path))?;

@@ -330,6 +330,27 @@ impl Vault for MemoryVault {
         Ok(out)
     }
 
+    fn mark_late(&self, id: &CheckpointId, paths: u64) -> Result<()> {
+        self.inner().checkpoint(id)?.0.meta.late = Some(paths);
+        Ok(())
+    }
+
+    fn guard(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn used(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn sweep(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn not_covered(&self) -> Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+
     fn restore(
         &self,
         from: &State,

@@ -3,7 +3,7 @@
 pub mod btrfs;
 pub mod memory;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{
     Change, Checkpoint, CheckpointId, Content, Difference, Entry, NewCheckpoint, Restored, Result, Selection,
@@ -27,6 +27,16 @@ pub trait Vault: Send + Sync {
     fn label(&self, id: &CheckpointId, label: &str) -> Result<()>;
     /// Pins or unpins.
     fn pin(&self, id: &CheckpointId, pinned: bool) -> Result<()>;
+    /// Records that so many paths may have changed before this checkpoint was taken.
+    fn mark_late(&self, id: &CheckpointId, paths: u64) -> Result<()>;
+    /// Asked before every writing action: an error if there is no room to do it safely.
+    fn guard(&self) -> Result<()>;
+    /// Bytes that the vault's store takes, after the space of what was removed has come back.
+    fn used(&self) -> Result<u64>;
+    /// Removes what crashed processes left half made.
+    fn sweep(&self) -> Result<()>;
+    /// What lies in the part but is in no checkpoint, other than mounts; relative paths, sorted.
+    fn not_covered(&self) -> Result<Vec<PathBuf>>;
     /// Removes checkpoints for good. Pinned ones are refused.
     fn remove(&self, ids: &[CheckpointId], progress: &dyn Progress) -> Result<()>;
     /// What differs from `a` to `b`, sorted by path. With `times`, also paths whose modification time alone

@@ -1,6 +1,6 @@
 //! The vault's whole trait: what it keeps itself, and the comparisons and restores of the rooms beside.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::super::Vault;
 use super::{BtrfsVault, StateRoot};
@@ -9,7 +9,7 @@ use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::restore;
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
-    Restored, Result, Selection, State, ioctl,
+    Restored, Result, Selection, State, ioctl, space, subvolume,
 };
 use crate::progress::Progress;
 
@@ -39,6 +39,32 @@ impl Vault for BtrfsVault {
 
     fn pin(&self, id: &CheckpointId, pinned: bool) -> Result<()> {
         Self::pin(self, id, pinned)
+    }
+
+    fn mark_late(&self, id: &CheckpointId, paths: u64) -> Result<()> {
+        Self::mark_late(self, id, paths)
+    }
+
+    fn guard(&self) -> Result<()> {
+        Self::guard(self)
+    }
+
+    fn used(&self) -> Result<u64> {
+        let path = self.sandbox().path();
+        space::settle(self.live_fd(), path)?;
+        Ok(space::of(self.live_fd(), path)?.used)
+    }
+
+    fn sweep(&self) -> Result<()> {
+        Self::sweep(self).map(drop)
+    }
+
+    fn not_covered(&self) -> Result<Vec<PathBuf>> {
+        let nested = subvolume::nested(self.live_fd())
+            .map_err(EngineError::io("look for subvolumes in", self.sandbox().path()))?;
+        let mut paths: Vec<PathBuf> = nested.into_iter().map(|n| n.path).collect();
+        paths.sort();
+        Ok(paths)
     }
 
     fn remove(&self, ids: &[CheckpointId], progress: &dyn Progress) -> Result<()> {
