@@ -21,16 +21,14 @@ pub const SOON: Duration = Duration::from_secs(10);
 /// What a command answered.
 pub struct Answer {
     pub code: Option<i32>,
-    pub signal: Option<i32>,
     pub out: Vec<u8>,
     pub err: String,
 }
 
 impl Answer {
-    fn of(o: Output) -> Self {
+    pub fn of(o: Output) -> Self {
         Self {
             code: o.status.code(),
-            signal: o.status.signal(),
             out: o.stdout,
             err: String::from_utf8_lossy(&o.stderr).into_owned(),
         }
@@ -351,12 +349,6 @@ impl Stopped {
         self.signal(nix::sys::signal::Signal::SIGCONT);
         let child = self.0.take().expect("a child");
         Answer::of(child.wait_with_output().expect("its end"))
-    }
-    /// SIGKILL.
-    pub fn kill(mut self) {
-        let mut child = self.0.take().expect("a child");
-        child.kill().expect("kill");
-        child.wait().expect("its end");
     }
 }
 

@@ -8,4 +8,7 @@ mod lab;
 mod manifest;
 
 mod kill;
+mod pairs;
+mod pool;
+mod refuse;
 mod rounds;
