@@ -8,7 +8,10 @@ mod lab;
 mod manifest;
 
 mod kill;
+mod names;
+mod now;
 mod pairs;
 mod pool;
 mod refuse;
+mod repo;
 mod rounds;
