@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::args::Global;
-use super::output::{Done, Failure, raw};
+use super::output::{Done, Failure, complain, raw};
 use crate::engine::Checkpoint;
 use crate::failure::{Explain, Kind};
 use crate::paths::{self, Who};
@@ -43,7 +43,7 @@ pub fn run(global: Global, agent: &str) -> Done {
         Err(why) => Err(why),
     };
     if let Err(why) = &taken {
-        eprintln!("respool: no checkpoint: {why}");
+        complain(format_args!("respool: no checkpoint: {why}\n"));
     }
     raw(answer(&taken).as_bytes())
 }

@@ -137,6 +137,13 @@ impl Lab {
         std::fs::write(to.join("base_state.json"), base.to_string()).expect("state");
     }
 
+    /// The store again, with so many messages only.
+    pub fn cut_again(&self, messages: usize) {
+        std::fs::remove_dir_all(self.store().join("events")).expect("remove");
+        self.copy_store(&self.store());
+        self.cut(&self.store(), messages);
+    }
+
     /// The next message arrives: the store grows, then its checkpoint is taken.
     pub fn message(&self, n: usize) -> String {
         self.cut(&self.store(), n);

@@ -7,6 +7,7 @@ mod common;
 mod lab;
 mod manifest;
 
+mod contract;
 mod kill;
 mod names;
 mod now;
@@ -15,3 +16,4 @@ mod pool;
 mod refuse;
 mod repo;
 mod rounds;
+mod texts;
