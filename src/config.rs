@@ -105,11 +105,18 @@ impl Config {
         };
         let mut config: Self = toml::from_str(&text).map_err(|e| ConfigError::Invalid {
             path: path.clone(),
-            reason: e.to_string(),
+            reason: in_one_line(&text, &e),
         })?;
         config.file = Some(path);
         Ok(config)
     }
+}
+
+/// What is wrong and in which line, without the picture of it that TOML errors print.
+fn in_one_line(text: &str, e: &toml::de::Error) -> String {
+    let before = e.span().and_then(|s| text.get(..s.start));
+    let line = before.map_or(1, |b| b.matches('\n').count() + 1);
+    format!("line {line}: {}", e.message().trim().replace('\n', ", "))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use super::args::Global;
-use super::output::{Bar, Failure, Output};
+use super::output::{Bar, Failure, Output, complain};
 use crate::config::Config;
 use crate::conversation::{Found, Library};
 use crate::engine::CheckpointId;
@@ -198,7 +198,7 @@ impl App {
                 Failure::new(Kind::Refused, format!("it would ask: {question}")).hint("answer with --yes")
             );
         }
-        eprint!("{question} [y/N] ");
+        complain(format_args!("{question} [y/N] "));
         std::io::stderr()
             .flush()
             .map_err(|e| Failure::new(Kind::Failed, format!("cannot ask: {e}")))?;

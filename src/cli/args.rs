@@ -250,9 +250,6 @@ pub enum Command {
     },
     /// Print the manual page.
     Man,
-    /// Lets stopped processes go on; started by a rewind.
-    #[command(name = "__thaw", hide = true)]
-    Thaw,
 }
 
 /// Arguments of `track`.

@@ -34,13 +34,21 @@ use clap::error::ErrorKind;
 
 use app::App;
 use args::{Cli, Command};
-use output::{Done, Failure, Output};
+use output::{Done, Failure, Output, complain};
 
 use crate::failure::Kind;
+use crate::sandbox::freeze;
 
 /// Runs one command; the exit code of the process.
 pub fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    // no command of the user: in no help, in no completion
+    if args.get(1).is_some_and(|a| a == freeze::THAW_COMMAND) {
+        return match freeze::thaw_helper() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(e) if is_hook(&args) => {
@@ -51,12 +59,6 @@ pub fn run() -> ExitCode {
         Err(e) => return usage(&args, &e),
     };
     logging(cli.global.verbose, cli.global.quiet);
-    if matches!(cli.command, Some(Command::Thaw)) {
-        return match crate::sandbox::freeze::thaw_helper() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        };
-    }
     raise_file_limit();
     let out = Output::new(&cli.global);
     match dispatch(cli) {
@@ -93,12 +95,12 @@ fn usage(args: &[OsString], e: &clap::Error) -> ExitCode {
         let failure = Failure::new(Kind::Usage, crate::text::shown(&first)).hint("respool --help");
         Output::plain(true).failure(&failure);
     } else {
-        eprint!(
+        complain(format_args!(
             "{}",
             text.lines()
                 .map(|l| format!("{}\n", crate::text::shown(l)))
                 .collect::<String>()
-        );
+        ));
     }
     ExitCode::from(Kind::Usage.exit_code())
 }
@@ -118,11 +120,12 @@ fn logging(verbose: u8, quiet: bool) {
         .with_writer(std::io::stderr);
     if let Err(e) = format
         .without_time()
+        .log_internal_errors(false)
         .with_target(false)
         .with_ansi(false)
         .try_init()
     {
-        eprintln!("respool: no log: {e}");
+        complain(format_args!("respool: no log: {e}\n"));
     }
 }
 
@@ -155,7 +158,6 @@ fn dispatch(cli: Cli) -> Done {
     match command {
         Command::Completions { shell } => shell::completions(shell),
         Command::Man => shell::man(),
-        Command::Thaw => Ok(()),
         Command::Hook { agent } => hook::run(global, &agent),
         command => with_app(App::new(global)?, command),
     }
@@ -201,6 +203,6 @@ fn with_app(app: App, command: Command) -> Done {
         } => docker::status(&app),
         Command::Why { path } => why::run(&app, &path),
         Command::Doctor => doctor::run(&app),
-        Command::Completions { .. } | Command::Man | Command::Thaw | Command::Hook { .. } => Ok(()),
+        Command::Completions { .. } | Command::Man | Command::Hook { .. } => Ok(()),
     }
 }

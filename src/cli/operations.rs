@@ -14,7 +14,7 @@ use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationState, RewindError};
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
-use crate::text::{age, shown};
+use crate::text::{age, shown, shown_path};
 
 /// The operations of a sandbox, newest first.
 pub fn log(app: &App) -> Done {
@@ -147,6 +147,11 @@ pub fn recover(app: &App) -> Done {
             continue;
         }
         match app.desk.registry.by_id(&record.id) {
+            Ok(Some(site)) if Tools::of(&site)?.log.busy() => {
+                let path = shown_path(site.path());
+                app.out
+                    .say(format!("respool: another respool is changing {path}: left to it"));
+            }
             Ok(Some(site)) => {
                 recovered.extend(recover_site(app, &site)?);
                 site.vault.sweep()?;

@@ -118,7 +118,7 @@ impl Output {
     /// A message for people, on stderr.
     pub fn say(&self, text: impl AsRef<str>) {
         if !self.quiet {
-            eprintln!("{}", text.as_ref());
+            complain(format_args!("{}\n", text.as_ref()));
         }
     }
 
@@ -137,11 +137,17 @@ impl Output {
             // nothing is left to report a broken stdout to
             drop(raw(format!("{}\n", failure.json()).as_bytes()));
         }
-        eprintln!("respool: {}", failure.message);
+        complain(format_args!("respool: {}\n", failure.message));
         if let Some(hint) = &failure.hint {
-            eprintln!("  hint: {}", shown(hint));
+            complain(format_args!("  hint: {}\n", shown(hint)));
         }
     }
+}
+
+/// Writes to stderr. One that is closed, or a terminal that was hung up in the middle of a rewind, is no
+/// reason to stop.
+pub fn complain(text: std::fmt::Arguments<'_>) {
+    drop(std::io::stderr().lock().write_fmt(text));
 }
 
 /// Writes bytes to stdout as they are. A closed pipe is no failure.
@@ -192,7 +198,7 @@ impl Progress for Bar {
             (d, 0) => format!(" {d}"),
             (d, t) => format!(" {d} of {t}"),
         };
-        eprint!("\r\x1b[K{what}{count}");
+        complain(format_args!("\r\x1b[K{what}{count}"));
     }
     fn cancelled(&self) -> bool {
         self.cancel.is_set()
@@ -202,7 +208,7 @@ impl Progress for Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         if self.on && self.last.lock().is_ok_and(|l| l.is_some()) {
-            eprint!("\r\x1b[K");
+            complain(format_args!("\r\x1b[K"));
         }
     }
 }

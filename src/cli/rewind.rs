@@ -1,6 +1,6 @@
 //! `respool rewind`, `undo`, `redo`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -9,7 +9,12 @@ use super::args::RewindArgs;
 use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
+<<<<<<< HEAD
 use crate::engine::State;
+=======
+use crate::engine::vault::Vault;
+use crate::engine::{EngineError, State};
+>>>>>>> cases
 use crate::failure::Kind;
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
@@ -40,6 +45,9 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     } else {
         Some(relative(app, &subject, &args.paths)?)
     };
+    for path in paths.iter().flatten() {
+        known(&subject, &target.state, path)?;
+    }
     let scope = Scope {
         paths,
         keep_mine: args.keep_mine,
@@ -75,6 +83,20 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         of: None,
     };
     carry_out(app, &subject, &order)
+}
+
+/// A path that is neither in the target nor here now is a mistake, and not done with success.
+fn known(subject: &Subject, target: &State, path: &Path) -> Done {
+    let gone = |state: &State| match Vault::read(&subject.site.vault, state, path, 0) {
+        Err(EngineError::NoPath { .. }) => Ok(true),
+        Err(e) => Err(Failure::from(e)),
+        Ok(_) => Ok(false),
+    };
+    if gone(target)? && gone(&State::Now)? {
+        let what = format!("there is no {}, neither then nor now", shown_path(path));
+        return Err(Failure::new(Kind::NotFound, what).path(path));
+    }
+    Ok(())
 }
 
 fn carry_out(app: &App, subject: &Subject, order: &Order) -> Done {

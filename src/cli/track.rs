@@ -114,7 +114,22 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         .image
         .clone()
         .map_or_else(|| app.desk.registry.default_image(), |i| app.cwd.join(i));
+    let home = app.who.home.canonicalize().unwrap_or_default();
+    let at_home = |what: &str| {
+        Failure::new(
+            Kind::Refused,
+            format!("{} {what} your home folder", shown_path(&path)),
+        )
+        .path(&path)
+        .hint("track the project's own folder")
+    };
+    if home == path {
+        return Err(at_home("is"));
+    }
     check_place(&path, &reserved(app, (way == Means::Copy).then_some(&image)))?;
+    if home.starts_with(&path) {
+        return Err(at_home("contains"));
+    }
     let plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(&plan));

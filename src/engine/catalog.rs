@@ -237,6 +237,12 @@ impl SandboxDir {
         }
     }
 
+    /// Waits for the lock of the directory itself; ends with the value.
+    pub fn lock(&self) -> Result<File> {
+        let again = reopen(&self.fd).map_err(EngineError::io("open", &self.path))?;
+        lock_dir(again, &self.path, std::time::Duration::from_secs(30))
+    }
+
     /// True for what a process left that was killed while it made a sandbox: not tracked, nothing in it, no
     /// checkpoint, no operation, and nobody is at it.
     pub fn is_unmade(&self) -> Result<bool> {

@@ -1,6 +1,5 @@
 //! The way back of `track`, `untrack`, and what a crash of either left.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::aside::{Beside, move_entries};
@@ -13,14 +12,8 @@ use crate::engine::pool::Pool;
 use crate::engine::restore::remove;
 use crate::engine::{EngineError, subvolume};
 use crate::sandbox::bind;
-
-/// True if the workspace shows the live tree of this record.
-pub fn shows(record: &SandboxRecord) -> bool {
-    bind::open_folder(&record.path)
-        .ok()
-        .and_then(|f| subvolume::root_info(&f).ok().flatten())
-        .is_some_and(|i| subvolume::hex(&i.uuid) == record.live_uuid)
-}
+use crate::sandbox::site::show;
+pub use crate::sandbox::site::shows;
 
 /// Removes the folder beside with all that is in it, if it is the one of the record.
 pub(super) fn remove_aside(beside: &Beside, journal: &Record) -> Result<()> {
@@ -54,7 +47,7 @@ pub(super) fn back(
     let path = &record.path;
     let beside = Beside::of(path, &record.id)?;
     if record.place == Place::Pool && journal.phase == Phase::Switching {
-        if shows(record) {
+        while shows(record) {
             bind::unmount(path, true).map_err(EngineError::io("unmount", path))?;
         }
         let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
@@ -118,34 +111,15 @@ fn track_again(
         back(pool, dir, log, journal, record)?;
         return Ok(How::RolledBack);
     }
-    show_again(&dir, record)?;
+    let path = &record.path;
+    let live = match record.place {
+        Place::Pool => dir
+            .live()?
+            .ok_or_else(|| EngineError::NotManaged { path: path.clone() })?,
+        Place::Own => bind::open_folder(path).map_err(EngineError::io("open", path))?,
+    };
+    show(&dir, live, record)?;
     remove_aside(&Beside::of(&record.path, &record.id)?, journal)?;
     log.close(journal, OperationState::Done)?;
     Ok(How::Finished)
-}
-
-fn show_again(dir: &SandboxDir, record: &SandboxRecord) -> Result<()> {
-    let path = &record.path;
-    if shows(record) {
-        return Ok(());
-    }
-    let not_managed = || EngineError::NotManaged { path: path.clone() };
-    let live = dir.live()?.ok_or_else(not_managed)?;
-    let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
-    let stub = record.stub.as_ref().ok_or_else(not_managed)?;
-    if !bind::is_stub(&folder, stub).map_err(EngineError::io("look at", path))? {
-        return Err(not_managed().into());
-    }
-    bind::mount_over(live, folder).map_err(EngineError::io("mount the live tree at", path))?;
-    if shows(record) {
-        Ok(())
-    } else {
-        Err(not_managed().into())
-    }
-}
-
-/// True if `path` is the emptied folder of this record, with nothing mounted over it.
-pub(super) fn is_own_stub(path: &Path, record: &SandboxRecord) -> bool {
-    let Some(stub) = &record.stub else { return false };
-    bind::open_folder(path).is_ok_and(|f| bind::is_stub(f, stub).unwrap_or(false))
 }

@@ -39,7 +39,13 @@ impl<'a> Tools<'a> {
 
     /// What an interrupted rewind left, finished or rolled back.
     pub fn recover(&self, progress: &dyn Progress) -> Result<Option<Recovered>> {
-        if self.log.interrupted()?.is_none() {
+        use OperationKind::{Track, Untrack};
+        // those of adoption are recovered from the catalog, as the workspace may not be there
+        if self
+            .log
+            .interrupted()?
+            .is_none_or(|r| matches!(r.kind, Track | Untrack))
+        {
             return Ok(None);
         }
         let ground = self.ground();

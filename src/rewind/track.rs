@@ -84,6 +84,7 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
         entries,
         bytes,
         subvolumes,
+        shared,
         ..
     } = measure(folder.as_fd(), progress)?;
     let mut blockers = occupants(path)?;
@@ -95,6 +96,15 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
             what: format!("{} is a subvolume inside it", shown_path(p)),
             stops: true,
         }));
+    }
+    if means != Means::Adopt && shared > 0 {
+        let what = format!("{shared} files have names outside of it, too: those will be files of their own");
+        blockers.push(Blocker {
+            kind: "links",
+            pid: None,
+            what,
+            stops: false,
+        });
     }
     let mut steps = Vec::new();
     match (means, image) {
@@ -203,7 +213,7 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
     let hints = plan
         .blockers
         .iter()
-        .filter(|b| b.kind == "cwd")
+        .filter(|b| matches!(b.kind, "cwd" | "links"))
         .map(|b| b.what.clone())
         .collect();
     Ok(Tracked {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::adopt::{is_own_stub, remove_aside, shows};
+use super::adopt::remove_aside;
 use super::aside::Beside;
 use super::error::{Result, RewindError};
 use super::guard::{occupant, stopped_by};
@@ -19,7 +19,7 @@ use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
 use crate::sandbox::freeze::Freeze;
-use crate::sandbox::site::Site;
+use crate::sandbox::site::{Site, is_own_stub, shows};
 
 /// Who stands in the way.
 pub fn untrack_blockers(site: &Site) -> Vec<Blocker> {
@@ -123,12 +123,12 @@ fn give_back(
 fn switch(beside: &Beside, record: &SandboxRecord) -> Result<()> {
     let path = &record.path;
     if record.place == Place::Pool {
-        if shows(record) {
+        while shows(record) {
             bind::unmount(path, true).map_err(EngineError::io("unmount", path))?;
         }
         fault_point("untrack-unmounted");
         let stub = bind::open_folder(path).map_err(EngineError::io("open", path))?;
-        if !is_own_stub(path, record) {
+        if !is_own_stub(record) {
             return Err(EngineError::NotManaged { path: path.clone() }.into());
         }
         bind::unseal(&stub).map_err(EngineError::io("unseal", path))?;

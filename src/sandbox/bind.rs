@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
@@ -82,11 +81,19 @@ pub fn unseal(folder: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// True if the open folder is this stub: the same inode, and empty.
-pub fn is_stub(folder: impl AsFd, stub: &Stub) -> io::Result<bool> {
+/// True if the open folder is the emptied one of this sandbox: empty, and marked with its id, or, where marks
+/// cannot be made, the same inode. (A device number may be another after a restart of the machine.)
+pub fn is_stub(folder: impl AsFd, sandbox: &str, stub: Option<&Stub>) -> io::Result<bool> {
     let fd = folder.as_fd();
-    let stat = rustix::fs::fstat(fd)?;
-    if (stat.st_dev, stat.st_ino) != (stub.dev, stub.ino) {
+    let mut mark = [0u8; 64];
+    let marked = match rustix::fs::fgetxattr(fd, STUB_XATTR, &mut mark[..]) {
+        Ok(n) => mark[..n] == *sandbox.as_bytes(),
+        Err(_) => {
+            let stat = rustix::fs::fstat(fd)?;
+            stub.is_some_and(|s| (stat.st_dev, stat.st_ino) == (s.dev, s.ino))
+        }
+    };
+    if !marked {
         return Ok(false);
     }
     let again = rustix::fs::openat(
@@ -98,12 +105,6 @@ pub fn is_stub(folder: impl AsFd, stub: &Stub) -> io::Result<bool> {
     let mut dir = rustix::fs::Dir::read_from(&again)?;
     let empty = dir.all(|e| e.is_ok_and(|e| matches!(e.file_name().to_bytes(), b"." | b"..")));
     Ok(empty)
-}
-
-/// The folder itself, whatever is mounted over it: found through its parent, where that is another mount.
-pub fn beneath(path: &Path, stub: &Stub) -> io::Result<bool> {
-    let meta = std::fs::symlink_metadata(path)?;
-    Ok((meta.dev(), meta.ino()) == (stub.dev, stub.ino))
 }
 
 /// The mode, owner and device of an open folder.

@@ -32,7 +32,7 @@ impl Site {
         let dir = SandboxDir::open(&pool, &record.id)?;
         let live = Self::live(&dir, &record)?;
         if record.tracked {
-            show(&live, &record)?;
+            show(&dir, &live, &record)?;
         }
         Self::assemble(pool, dir, record, live)
     }
@@ -143,29 +143,41 @@ impl Site {
     }
 }
 
-fn shows(record: &SandboxRecord) -> bool {
+/// True if the workspace shows the live tree of this record.
+pub fn shows(record: &SandboxRecord) -> bool {
     bind::open_folder(&record.path)
         .ok()
         .and_then(|f| subvolume::root_info(&f).ok().flatten())
         .is_some_and(|i| subvolume::hex(&i.uuid) == record.live_uuid)
 }
 
+/// True if `path` is the emptied folder of this record, with nothing mounted over it.
+pub fn is_own_stub(record: &SandboxRecord) -> bool {
+    let own = |f| bind::is_stub(f, &record.id, record.stub.as_ref()).unwrap_or(false);
+    bind::open_folder(&record.path).is_ok_and(own)
+}
+
 /// Makes the workspace show the live tree again where only the mount is missing. Anything else at that path
 /// is refused: it is not ours to hide.
-fn show(live: impl AsFd, record: &SandboxRecord) -> Result<()> {
+pub fn show(dir: &SandboxDir, live: impl AsFd, record: &SandboxRecord) -> Result<()> {
     if shows(record) {
         return Ok(());
     }
-    let not_managed = || EngineError::NotManaged {
-        path: record.path.clone(),
-    };
-    let (Some(stub), Place::Pool) = (&record.stub, record.place) else {
-        return Err(not_managed());
-    };
-    let folder = bind::open_folder(&record.path).map_err(|_| not_managed())?;
-    if !bind::is_stub(&folder, stub).map_err(EngineError::io("look at", &record.path))? {
+    let path = &record.path;
+    let not_managed = || EngineError::NotManaged { path: path.clone() };
+    if record.place != Place::Pool {
         return Err(not_managed());
     }
-    bind::mount_over(live, &folder).map_err(EngineError::io("mount", &record.path))?;
+    // of several processes that find the mount missing one makes it
+    let _lock = dir.lock()?;
+    if shows(record) {
+        return Ok(());
+    }
+    let folder = bind::open_folder(path).map_err(|_| not_managed())?;
+    let stub = bind::is_stub(&folder, &record.id, record.stub.as_ref());
+    if !stub.map_err(EngineError::io("look at", path))? {
+        return Err(not_managed());
+    }
+    bind::mount_over(live, &folder).map_err(EngineError::io("mount", path))?;
     if shows(record) { Ok(()) } else { Err(not_managed()) }
 }

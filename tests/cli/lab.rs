@@ -21,16 +21,14 @@ pub const SOON: Duration = Duration::from_secs(10);
 /// What a command answered.
 pub struct Answer {
     pub code: Option<i32>,
-    pub signal: Option<i32>,
     pub out: Vec<u8>,
     pub err: String,
 }
 
 impl Answer {
-    fn of(o: Output) -> Self {
+    pub fn of(o: Output) -> Self {
         Self {
             code: o.status.code(),
-            signal: o.status.signal(),
             out: o.stdout,
             err: String::from_utf8_lossy(&o.stderr).into_owned(),
         }
@@ -137,6 +135,13 @@ impl Lab {
         base["leaf_event_id"] = last;
         base["execution_status"] = json!("finished");
         std::fs::write(to.join("base_state.json"), base.to_string()).expect("state");
+    }
+
+    /// The store again, with so many messages only.
+    pub fn cut_again(&self, messages: usize) {
+        std::fs::remove_dir_all(self.store().join("events")).expect("remove");
+        self.copy_store(&self.store());
+        self.cut(&self.store(), messages);
     }
 
     /// The next message arrives: the store grows, then its checkpoint is taken.
@@ -351,12 +356,6 @@ impl Stopped {
         self.signal(nix::sys::signal::Signal::SIGCONT);
         let child = self.0.take().expect("a child");
         Answer::of(child.wait_with_output().expect("its end"))
-    }
-    /// SIGKILL.
-    pub fn kill(mut self) {
-        let mut child = self.0.take().expect("a child");
-        child.kill().expect("kill");
-        child.wait().expect("its end");
     }
 }
 

@@ -7,5 +7,13 @@ mod common;
 mod lab;
 mod manifest;
 
+mod contract;
 mod kill;
+mod names;
+mod now;
+mod pairs;
+mod pool;
+mod refuse;
+mod repo;
 mod rounds;
+mod texts;

@@ -40,8 +40,9 @@ struct Check<'a> {
     devs: [(u32, u32); 2],
     /// Equal change times before this are proof.
     proof: Option<(i64, u32)>,
-    /// Everything is compared, so that numbers of links must agree.
-    whole: bool,
+    /// Numbers of links must agree: everything is compared, and no file can have a name outside (as one in a
+    /// plain folder can; that the names inside belong together is checked in any case).
+    counted: bool,
     first: [HashMap<u64, Vec<u8>>; 2],
     todo: Vec<Todo>,
     found: Vec<Difference>,
@@ -76,7 +77,7 @@ pub fn differences(
         proof: older
             .filter(|_| trust == Trust::Lineage)
             .map(|(s, ns)| (s.saturating_sub(1), ns)),
-        whole: selected.is_none(),
+        counted: selected.is_none() && trust == Trust::Lineage,
         first: [HashMap::new(), HashMap::new()],
         todo: Vec::new(),
         found: Vec::new(),
@@ -228,7 +229,7 @@ impl Check<'_> {
             st: &st[i],
         });
         if path.is_empty() || !(self.uncovered(0, &st[0]) || self.uncovered(1, &st[1])) {
-            let mut what = is.by_stat(&should, self.whole);
+            let mut what = is.by_stat(&should, self.counted);
             if is.file_type() == should.file_type() {
                 if !self.proven(&st[0], &st[1]) {
                     let cancelled = || self.progress.cancelled();

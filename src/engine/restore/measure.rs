@@ -1,6 +1,6 @@
 //! How large a tree is, and what in it would not simply be copied.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
@@ -20,6 +20,8 @@ pub struct TreeSize {
     pub mounts: Vec<PathBuf>,
     /// Btrfs subvolumes in it, relative to its root; their content counts.
     pub subvolumes: Vec<PathBuf>,
+    /// Files that have a name outside of it, too: in a copy they are files of their own.
+    pub shared: u64,
 }
 
 /// The bytes that a copy of this file writes.
@@ -39,7 +41,7 @@ pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize
         order: Vec::new(),
     };
     let mut size = TreeSize::default();
-    let mut seen = HashSet::new();
+    let mut seen: HashMap<_, u32> = HashMap::new();
     for (i, node) in (0..).zip(&tree.nodes) {
         if node.mount && i != 0 {
             size.mounts.push(tree.path(i));
@@ -50,7 +52,18 @@ pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize
         if subvolume {
             size.subvolumes.push(tree.path(i));
         }
-        if node.is_file() && (node.nlink < 2 || seen.insert((node.dev, node.inode.0))) {
+        if !node.is_dir() && node.nlink > 1 {
+            let names = seen.entry((node.dev, node.inode.0)).or_insert(0);
+            *names += 1;
+            match *names {
+                1 => size.shared += 1,
+                _ => size.shared -= u64::from(*names == node.nlink),
+            }
+            if *names > 1 {
+                continue;
+            }
+        }
+        if node.is_file() {
             size.bytes += bytes_of(node);
         }
     }

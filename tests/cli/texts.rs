@@ -1,0 +1,57 @@
+//! The help texts, the manual page, the completions: part of the contract.
+
+use std::process::Command;
+
+use crate::common::respool;
+
+fn text(args: &[&str]) -> String {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut c: Command = respool(dir.path());
+    let out = c.args(args).env("COLUMNS", "100").output().expect("run");
+    assert!(out.status.success(), "{args:?}");
+    assert!(out.stderr.is_empty(), "{args:?}");
+    String::from_utf8(out.stdout).expect("UTF-8")
+}
+
+#[test]
+fn help_of_every_command() {
+    let all = text(&["--help"]);
+    insta::assert_snapshot!("help", all);
+    let start = all.find("Commands:").expect("commands");
+    let names: Vec<&str> = all[start..]
+        .lines()
+        .skip(1)
+        .take_while(|l| !l.trim().is_empty())
+        .filter(|l| l.starts_with("  ") && !l.starts_with("   "))
+        .filter_map(|l| l.split_whitespace().next())
+        .collect();
+    assert!(names.len() > 20, "{names:?}");
+    let mut out = String::new();
+    for name in names {
+        out += &format!("=== {name}\n{}\n", text(&[name, "-h"]));
+    }
+    insta::assert_snapshot!("help_commands", out);
+}
+
+#[test]
+fn manual_page() {
+    insta::assert_snapshot!("man", text(&["man"]));
+}
+
+#[test]
+fn completions() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&["completions", shell]);
+        for word in ["rewind", "--dry-run", "untrack"] {
+            assert!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
+        }
+        assert!(!script.contains("__thaw"), "{shell} shows a hidden command");
+        if shell == "bash" {
+            let dir = tempfile::tempdir().expect("a folder");
+            let file = dir.path().join("c");
+            std::fs::write(&file, &script).expect("write");
+            let status = Command::new(shell).arg("-n").arg(&file).status();
+            assert!(status.expect("bash").success(), "{shell}");
+        }
+    }
+}
