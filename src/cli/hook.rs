@@ -6,14 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::args::Global;
-<<<<<<< HEAD
-use super::output::{Done, Failure, raw};
-use crate::failure::Kind;
-=======
 use super::output::{Done, Failure, complain, raw};
-use crate::engine::Checkpoint;
-use crate::failure::{Explain, Kind};
->>>>>>> cases
+use crate::failure::Kind;
 use crate::paths::{self, Who};
 use crate::sandbox::registry::Registry;
 use crate::watch::hook::{Call, Taken, answer, carry_out};
@@ -47,11 +41,7 @@ pub fn run(global: Global, agent: &str) -> Done {
         Err(why) => Err(why),
     };
     if let Err(why) = &taken {
-<<<<<<< HEAD
-        eprintln!("respool: no checkpoint: {}", crate::text::shown(why));
-=======
-        complain(format_args!("respool: no checkpoint: {why}\n"));
->>>>>>> cases
+        complain(format_args!("respool: no checkpoint: {}\n", crate::text::shown(why)));
     }
     raw(answer(&taken).as_bytes())
 }

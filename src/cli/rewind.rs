@@ -9,12 +9,7 @@ use super::args::RewindArgs;
 use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
-<<<<<<< HEAD
-use crate::engine::State;
-=======
-use crate::engine::vault::Vault;
 use crate::engine::{EngineError, State};
->>>>>>> cases
 use crate::failure::Kind;
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
@@ -87,7 +82,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
 
 /// A path that is neither in the target nor here now is a mistake, and not done with success.
 fn known(subject: &Subject, target: &State, path: &Path) -> Done {
-    let gone = |state: &State| match Vault::read(&subject.site.vault, state, path, 0) {
+    let gone = |state: &State| match subject.site.vault.read(state, path, 0) {
         Err(EngineError::NoPath { .. }) => Ok(true),
         Err(e) => Err(Failure::from(e)),
         Ok(_) => Ok(false),
