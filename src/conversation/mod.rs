@@ -29,6 +29,12 @@ pub use openhands_app::OpenHandsApp;
 pub use openhands_v0::OpenHandsV0;
 pub use openhands_v1::OpenHandsV1;
 
+/// Reads one JSON object as an agent writes it: text that is no UTF-8 and lone surrogates are replaced, not
+/// refused, exactly as when stores are read. The error is one harmless line.
+pub fn lenient_json<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, String> {
+    json::with_object(bytes, &mut Vec::new(), |value: T| value)
+}
+
 /// A result of this room.
 pub type Result<T> = std::result::Result<T, ConversationError>;
 

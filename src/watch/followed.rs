@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::event::{Event, WatchError};
 use super::take::{restore_command, take};
@@ -21,6 +21,11 @@ use crate::timeline::join::{id_in, plain_id, text_hash};
 const KNOWN: usize = 64;
 /// Events before the newest known one that are read again: the newest may have been half written.
 const AGAIN: u64 = 8;
+
+/// How long a store is quiet before it is looked at again for the end of the turn.
+const QUIET: Duration = Duration::from_millis(300);
+/// The same where a stop hook may be at work.
+const QUIET_HOOKED: Duration = Duration::from_secs(2);
 
 /// A file or folder, whatever its name.
 type Identity = (u64, u64);
@@ -43,11 +48,14 @@ struct Turn {
     acted: Option<u64>,
     /// A turn-end was taken.
     ended: bool,
+    /// The agent calls the hook, so that its end is the hook's to take.
+    hooked: bool,
 }
 
 impl Turn {
     fn new(message: &Message, seq: u64) -> Self {
         Self {
+            hooked: !message.hooks.is_empty(),
             message: message.id.clone(),
             index: message.index,
             seq,
@@ -57,8 +65,9 @@ impl Turn {
         }
     }
 
-    /// Notes what the agent does, and says whether its turn has ended.
-    fn ends(&mut self, now: &Conversation) -> bool {
+    /// Notes what the agent does, and says whether its turn has ended. (What the store says of the turn before
+    /// may stand there for a moment after the message.)
+    fn ends(&mut self, now: &Conversation, settled: bool) -> bool {
         if now.at_work {
             self.busy = true;
             return false;
@@ -68,7 +77,7 @@ impl Turn {
             return false;
         }
         self.busy |= now.acted > self.acted;
-        self.busy || (!self.ended && is_over(now))
+        self.busy || (settled && !self.ended && is_over(now))
     }
 
     fn end(&mut self, now: &Conversation, seq: u64) {
@@ -164,8 +173,18 @@ impl Followed {
         Ok(())
     }
 
-    /// Looks at the store: checkpoints for what is new, and for the end of the turn.
-    pub(super) fn look(&mut self, desk: &Desk, tell: &mut dyn FnMut(Event)) {
+    /// How long it must be quiet to be looked at again as settled. (OpenHands says that it has finished before
+    /// it calls the stop hook.)
+    pub(super) fn quiet(&self) -> Duration {
+        match &self.turn {
+            Some(t) if t.hooked && !t.ended => QUIET_HOOKED,
+            _ => QUIET,
+        }
+    }
+
+    /// Looks at the store: checkpoints for what is new, and for the end of the turn. `settled`: it was quiet
+    /// for a while.
+    pub(super) fn look(&mut self, desk: &Desk, settled: bool, tell: &mut dyn FnMut(Event)) {
         let from = self.events.saturating_sub(AGAIN);
         let read = self.found.0.since(&self.found.1, from);
         // messages were taken away: what is left is known by its ids
@@ -184,7 +203,7 @@ impl Followed {
             .filter(|m| !self.seen.contains(&m.id))
             .cloned()
             .collect();
-        if new.is_empty() && !self.turn.as_mut().is_some_and(|t| t.ends(&now)) {
+        if new.is_empty() && !self.turn.as_mut().is_some_and(|t| t.ends(&now, settled)) {
             return;
         }
         let site = match desk.site(&now) {
@@ -201,8 +220,8 @@ impl Followed {
             self.turn = Some(Turn::new(&message, seq));
             tell(event);
         }
-        if self.turn.as_mut().is_some_and(|t| t.ends(&now)) {
-            self.turn_end(&site, &now, tell);
+        if self.turn.as_mut().is_some_and(|t| t.ends(&now, settled)) {
+            self.turn_end(&site, &now, settled, tell);
         }
     }
 
@@ -334,7 +353,7 @@ impl Followed {
     }
 
     /// The end of the turn: the hook's checkpoint, else one that is taken now.
-    fn turn_end(&mut self, site: &Site, now: &Conversation, tell: &mut dyn FnMut(Event)) {
+    fn turn_end(&mut self, site: &Site, now: &Conversation, settled: bool, tell: &mut dyn FnMut(Event)) {
         let Some(turn) = &mut self.turn else { return };
         let own = plain_id(&self.id);
         let event = |checkpoint: CheckpointId, message: &str, how| Event::TurnEnd {
@@ -356,6 +375,9 @@ impl Followed {
         if let Some(c) = hook {
             turn.end(now, c.meta.seq);
             return tell(event(c.meta.id.clone(), &turn.message, c.meta.how));
+        }
+        if turn.hooked && !settled {
+            return;
         }
         let mut new = NewCheckpoint::of(CheckpointKind::TurnEnd, How::Watch);
         new.conversation = Some(self.id.clone());

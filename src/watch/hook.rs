@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::take::{restore_command, take};
+use crate::conversation::lenient_json;
 use crate::engine::{CheckpointId, CheckpointKind, How, NewCheckpoint};
 use crate::failure::Explain;
 use crate::sandbox::registry::Registry;
@@ -42,7 +43,8 @@ pub struct Call {
 
 #[derive(Deserialize)]
 struct OpenHands {
-    event_type: String,
+    #[serde(default)]
+    event_type: Option<String>,
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
@@ -55,8 +57,8 @@ impl Call {
     /// Reads what OpenHands passes on standard input.
     pub fn openhands(input: &[u8]) -> Result<Self, String> {
         let raw: OpenHands =
-            serde_json::from_slice(input).map_err(|e| format!("the hook's input is no JSON: {e}"))?;
-        let event = match raw.event_type.as_str() {
+            lenient_json(input).map_err(|e| format!("the hook's input cannot be read: {e}"))?;
+        let event = match raw.event_type.ok_or("the hook's input names no event")?.as_str() {
             "UserPromptSubmit" => Event::Prompt {
                 text: raw.message.unwrap_or_default(),
             },

@@ -17,8 +17,6 @@ use crate::sandbox::site::Site;
 use crate::text::json_path;
 use crate::timeline::desk::Desk;
 
-/// A store that was quiet for so long is looked at again for the end of the turn.
-const QUIET: Duration = Duration::from_millis(300);
 /// How soon a cancel is seen.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -88,7 +86,7 @@ struct Watch<'a> {
     watcher: RecommendedWatcher,
     all: BTreeMap<usize, Followed>,
     next: usize,
-    /// Those that changed, and when.
+    /// Those that changed, and when each is to be looked at again.
     quiet: BTreeMap<usize, Instant>,
     newcomers: Option<Newcomers>,
 }
@@ -103,8 +101,8 @@ impl Watch<'_> {
             sandbox,
         });
         // what came between the reading and the first report
-        followed.look(self.desk, self.tell);
-        self.quiet.insert(self.next, Instant::now());
+        followed.look(self.desk, false, self.tell);
+        self.quiet.insert(self.next, Instant::now() + followed.quiet());
         self.all.insert(self.next, followed);
         self.next += 1;
         Ok(())
@@ -162,7 +160,8 @@ impl Watch<'_> {
     }
 
     fn patience(&self) -> Duration {
-        let quiet = (!self.quiet.is_empty()).then_some(QUIET / 3);
+        let due = self.quiet.values().min();
+        let quiet = due.map(|t| t.saturating_duration_since(Instant::now()));
         let new = self.newcomers.as_ref().map(Newcomers::patience);
         [quiet, new].into_iter().flatten().fold(IDLE, Duration::min)
     }
@@ -184,26 +183,29 @@ impl Watch<'_> {
             }
         }
         for i in touched {
-            self.look(i);
-            self.quiet.insert(i, Instant::now());
+            self.look(i, false);
+            if let Some(f) = self.all.get(&i) {
+                self.quiet.insert(i, Instant::now() + f.quiet());
+            }
         }
     }
 
     /// Looks again at those that have been quiet for a while.
     fn settled(&mut self) {
+        let now = Instant::now();
         let due: Vec<usize> = self
             .quiet
             .iter()
-            .filter(|(_, t)| t.elapsed() >= QUIET)
+            .filter(|(_, t)| **t <= now)
             .map(|(i, _)| *i)
             .collect();
         for i in due {
             self.quiet.remove(&i);
-            self.look(i);
+            self.look(i, true);
         }
     }
 
-    fn look(&mut self, i: usize) {
+    fn look(&mut self, i: usize, settled: bool) {
         let Some(followed) = self.all.get_mut(&i) else {
             return;
         };
@@ -211,7 +213,7 @@ impl Watch<'_> {
             if let Err(e) = followed.report(&mut self.watcher) {
                 tracing::warn!("{}: {e}", followed.id);
             }
-            followed.look(self.desk, self.tell);
+            followed.look(self.desk, settled, self.tell);
         } else if let Some(n) = &mut self.newcomers {
             n.forget(&followed.found.1);
             self.drop_gone(i);

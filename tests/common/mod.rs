@@ -311,3 +311,230 @@ pub fn given(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not set: this is run by other tests in a child process"))
         .into()
 }
+
+/// A folder `w` that the program tracks, with its state in `state` beside it; both are taken away again.
+pub struct Tracked {
+    dir: TestDir,
+}
+
+impl Tracked {
+    pub fn new() -> Self {
+        need_root();
+        let it = Self { dir: TestDir::new() };
+        std::fs::create_dir(it.workspace()).expect("workspace");
+        std::fs::write(it.workspace().join("first.txt"), "first\n").expect("a file");
+        let (code, said) = it.run(&["--yes", "track", &it.workspace().to_string_lossy()]);
+        assert_eq!(code, 0, "{said}");
+        it
+    }
+    pub fn dir(&self) -> &TestDir {
+        &self.dir
+    }
+    pub fn workspace(&self) -> PathBuf {
+        self.dir.join("w")
+    }
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+    /// The program in the workspace, with `--json` and the state folder.
+    pub fn command(&self) -> Command {
+        let mut c = respool(self.dir.path());
+        c.args(["--json", "--state-dir"]).arg(self.state());
+        c.current_dir(self.workspace());
+        c
+    }
+    /// Runs it to its end; the exit code and the document that it printed.
+    pub fn run(&self, words: &[&str]) -> (i32, serde_json::Value) {
+        let out = self.command().args(words).output().expect("respool");
+        let document = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| {
+            panic!(
+                "{words:?}: {e}: {}{}",
+                String::from_utf8_lossy(&out.stdout),
+                String::from_utf8_lossy(&out.stderr)
+            )
+        });
+        (out.status.code().unwrap_or(-1), document)
+    }
+    /// The sandbox's own folder, in the pool.
+    pub fn sandbox_dir(&self) -> PathBuf {
+        let (_, all) = self.run(&["sandboxes"]);
+        let id = all[0]["id"].as_str().expect("a sandbox");
+        let pools: Vec<PathBuf> = std::fs::read_dir(self.state().join("mnt"))
+            .expect("mnt")
+            .map(|e| e.expect("pool").path())
+            .collect();
+        pools[0].join("s").join(id)
+    }
+    /// How many checkpoints there are.
+    pub fn checkpoints(&self) -> u64 {
+        self.run(&["sandboxes"]).1[0]["checkpoints"]
+            .as_u64()
+            .expect("a number")
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        let workspace = self.workspace();
+        let out = self
+            .command()
+            .current_dir(self.dir.path())
+            .args(["--yes", "untrack"])
+            .arg(&workspace)
+            .output()
+            .expect("respool");
+        let done = out.status.success();
+        let image = self.state().join("pool.img");
+        let closed = !image.exists()
+            || Pool::open_image(&image, &self.state().join("mnt")).is_ok_and(|p| p.unmount().is_ok());
+        assert!(
+            (done && closed) || std::thread::panicking(),
+            "untrack: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+}
+
+/// A conversation as OpenHands stores it, written event by event.
+pub struct Store {
+    pub dir: PathBuf,
+    pub id: String,
+    workspace: PathBuf,
+    style: Style,
+    events: usize,
+    leaf: Option<String>,
+}
+
+/// How its files are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// SDK 1.58: a tree; each file under a temporary name, then renamed.
+    Renamed,
+    /// SDK 1.21: linear; each file opened and written in place.
+    InPlace,
+}
+
+impl Store {
+    /// `number` tells it from others of the test.
+    pub fn new(t: &Tracked, number: u32, style: Style) -> Self {
+        let id = format!("00000000-0000-4000-8000-{number:012}");
+        let dir = t
+            .dir
+            .join("home/.openhands/conversations")
+            .join(id.replace('-', ""));
+        let it = Self {
+            dir,
+            id,
+            workspace: t.workspace(),
+            style,
+            events: 0,
+            leaf: None,
+        };
+        std::fs::create_dir_all(&it.dir).expect("store");
+        it.status("idle");
+        it
+    }
+    fn put(&self, path: &Path, bytes: &[u8]) {
+        let folder = path.parent().expect("folder");
+        std::fs::create_dir_all(folder).expect("folder");
+        match self.style {
+            Style::Renamed => {
+                let temp = folder.join(format!(
+                    ".{}.x1y2",
+                    path.file_name().expect("name").to_string_lossy()
+                ));
+                let mut f = File::create(&temp).expect("temporary file");
+                f.write_all(bytes).and_then(|()| f.sync_all()).expect("write");
+                std::fs::rename(temp, path).expect("rename");
+            }
+            Style::InPlace => {
+                let mut f = File::create(path).expect("file");
+                let (a, b) = bytes.split_at(bytes.len() / 2);
+                f.write_all(a).and_then(|()| f.flush()).expect("first half");
+                f.write_all(b).expect("second half");
+            }
+        }
+    }
+    /// Writes base_state.json; its head is the newest event.
+    pub fn status(&self, status: &str) {
+        let mut base = serde_json::json!({"id": self.id, "workspace": {"working_dir": self.workspace},
+            "execution_status": status});
+        if let (Style::Renamed, Some(leaf)) = (self.style, &self.leaf) {
+            base["leaf_event_id"] = leaf.as_str().into();
+        }
+        self.put(&self.dir.join("base_state.json"), base.to_string().as_bytes());
+    }
+    /// Adds an event and gives its id; base_state.json does not name it yet.
+    pub fn event(&mut self, kind: &str, source: &str, more: serde_json::Value) -> String {
+        let id = format!("{:08x}-{}", self.events, &self.id[9..]);
+        let mut event =
+            serde_json::json!({"id": id, "timestamp": "2026-11-29T17:05:02.516407", "source": source});
+        if self.style == Style::Renamed {
+            event["parent_id"] = self.leaf.as_deref().unwrap_or("__root__").into();
+        }
+        let map = event.as_object_mut().expect("object");
+        map.extend(more.as_object().expect("object").clone());
+        map.insert("kind".into(), kind.into());
+        let name = format!("events/event-{:05}-{id}.json", self.events);
+        self.put(&self.dir.join(name), event.to_string().as_bytes());
+        self.events += 1;
+        self.leaf = Some(id.clone());
+        id
+    }
+    /// A message of the human's, of these parts.
+    pub fn message(&mut self, parts: &[&str]) -> String {
+        let content: Vec<_> = parts
+            .iter()
+            .map(|t| serde_json::json!({"type": "text", "text": t}))
+            .collect();
+        self.event(
+            "MessageEvent",
+            "user",
+            serde_json::json!({"llm_message": {"role": "user", "content": content}}),
+        )
+    }
+    /// The agent uses a tool.
+    pub fn action(&mut self) -> String {
+        let call = format!("call_{}", self.events);
+        self.event("ActionEvent", "agent", serde_json::json!({"tool_call_id": call}))
+    }
+    /// What the agent records of its hook, before it stores the message. (The message's id is the next one.)
+    pub fn hook_ran(&mut self, event: &str, stdout: &str) {
+        let leaf = self.leaf.clone();
+        let next = format!("{:08x}-{}", self.events + 1, &self.id[9..]);
+        self.event(
+            "HookExecutionEvent",
+            "hook",
+            serde_json::json!({"hook_event_type": event, "stdout": stdout, "message_id": next}),
+        );
+        // not on the branch
+        self.leaf = leaf;
+    }
+    /// What OpenHands passes to a hook.
+    pub fn hook_input(&self, event: &str, message: Option<&str>) -> String {
+        serde_json::json!({"event_type": event, "tool_name": null, "tool_input": null, "tool_response": null,
+            "message": message, "session_id": self.id, "working_dir": self.workspace, "metadata": {}})
+        .to_string()
+    }
+}
+
+/// Runs `command` with this input to its end.
+pub fn with_input(mut command: Command, input: &[u8]) -> std::process::Output {
+    use std::process::Stdio;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut stdin = child.stdin.take().expect("stdin");
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || {
+        // it may end without reading all
+        let _closed = stdin.write_all(&input);
+    });
+    let out = child.wait_with_output().expect("its end");
+    writer.join().expect("writer");
+    out
+}

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Proves a respool binary against the real OpenHands: the SDK by hook and by watcher, the command line tool by hook.
+# Proves a respool binary against the real OpenHands: the SDK by hook and by watcher, the command line tool by hook,
+# the agent server by both.
 # Needs root, tmux, and Python 3.12 or later. Takes a few minutes the first time (it fetches OpenHands from PyPI).
 #
-#   prove.sh RESPOOL [--venv DIR] [--cli-venv DIR]
+#   prove.sh RESPOOL [--venv DIR] [--cli-venv DIR] [--server-venv DIR] [--only hook|not-tracked|watcher|both|cli|server]
 #
-# The folders hold the virtual environments of the SDK and of `openhands==1.16.0`; what is missing is made. Without
-# --cli-venv the command line tool is left out, which is said. PYTHON names the interpreter (default python3.12).
+# The folders hold the virtual environments of the SDK, of `openhands==1.16.0` and of the agent server; what is missing is
+# made. Without --cli-venv or --server-venv that part is left out, which is said. PYTHON names the interpreter (default
+# python3.12).
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -14,7 +16,7 @@ die() {
     exit 1
 }
 
-[ $# -ge 1 ] || die "usage: prove.sh RESPOOL [--venv DIR] [--cli-venv DIR]"
+[ $# -ge 1 ] || die "usage: prove.sh RESPOOL [--venv DIR] [--cli-venv DIR] [--server-venv DIR] [--only STEP]"
 [ "$(id -u)" -eq 0 ] || die "this needs root: loop devices and mounts"
 here=$(cd "$(dirname "$0")" && pwd)
 respool=$(readlink -f "$1")
@@ -23,10 +25,14 @@ shift
 scratch=$(mktemp -d)
 venv=$scratch/venv
 cli_venv=
+server_venv=
+only=()
 while [ $# -gt 0 ]; do
     case "$1" in
     --venv) venv=$2 ;;
     --cli-venv) cli_venv=$2 ;;
+    --server-venv) server_venv=$2 ;;
+    --only) only=(--only "$2") ;;
     *) die "unknown: $1" ;;
     esac
     shift 2
@@ -44,19 +50,27 @@ clean() {
 trap clean EXIT
 
 python=${PYTHON:-python3.12}
+# FOLDER MODULE PACKAGE...
 environment() {
-    local folder=$1
-    shift
+    local folder=$1 module=$2
+    shift 2
     [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
-    "$folder/bin/python" -c "import openhands.sdk" 2>/dev/null || "$folder/bin/pip" install --quiet "$@"
+    "$folder/bin/python" -c "import $module" 2>/dev/null || "$folder/bin/pip" install --quiet "$@"
 }
 
-environment "$venv" openhands-sdk openhands-tools
+environment "$venv" openhands.sdk openhands-sdk openhands-tools
 cli=()
 if [ -n "$cli_venv" ]; then
-    environment "$cli_venv" openhands==1.16.0
+    environment "$cli_venv" openhands.sdk openhands==1.16.0
     cli=(--cli "$cli_venv/bin/openhands")
 else
     say "the command line tool is left out: no --cli-venv"
 fi
-python3 "$here/prove.py" "$respool" "$venv/bin/python" "$scratch/proof" "${cli[@]}"
+server=()
+if [ -n "$server_venv" ]; then
+    environment "$server_venv" openhands.agent_server openhands-agent-server
+    server=(--server "$server_venv/bin/python")
+else
+    say "the agent server is left out: no --server-venv"
+fi
+python3 "$here/prove.py" "$respool" "$venv/bin/python" "$scratch/proof" "${cli[@]}" "${server[@]}" "${only[@]}"
