@@ -218,12 +218,19 @@ pub(in crate::engine) struct Walked {
 impl Walked {
     /// Sorts the nodes by identity.
     pub fn new(nodes: Vec<Node>) -> Self {
-        let mut order: Vec<u32> = (0..nodes.len() as u32)
-            .filter(|&i| nodes[i as usize].covered())
+        // kind and number lie together for speed; they decide nearly always
+        let mut keys: Vec<(KeyKind, u64, u32)> = (0..)
+            .zip(&nodes)
+            .filter(|(_, n)| n.covered())
+            .map(|(i, n)| (n.key.kind, n.key.ino, i))
             .collect();
-        rayon::slice::ParallelSliceMut::par_sort_unstable_by_key(&mut order[..], |&i| {
-            (nodes[i as usize].key, i)
+        let full = |i: u32| (nodes[i as usize].key, i);
+        keys.sort_unstable_by(|x, y| {
+            (x.0, x.1)
+                .cmp(&(y.0, y.1))
+                .then_with(|| full(x.2).cmp(&full(y.2)))
         });
+        let order = keys.into_iter().map(|k| k.2).collect();
         Self { nodes, order }
     }
     pub fn node(&self, i: u32) -> &Node {

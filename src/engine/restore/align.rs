@@ -7,20 +7,25 @@ use std::collections::{HashMap, HashSet};
 use crate::engine::changes::node::{Key, KeyKind, Node, Walked};
 
 /// Nodes whose identity the other tree does not have.
-fn alone<'a>(tree: &'a Walked, other: &'a Walked) -> impl Iterator<Item = u32> + 'a {
-    tree.order.iter().copied().filter(|&i| {
+fn alone(tree: &Walked, other: &Walked) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut others = other.order.iter().map(|&i| other.node(i).key).peekable();
+    for &i in &tree.order {
         let key = tree.node(i).key;
-        key.kind == KeyKind::Inode && other.find(key).is_empty()
-    })
+        while others.next_if(|k| *k < key).is_some() {}
+        if key.kind == KeyKind::Inode && others.peek() != Some(&key) {
+            found.push(i);
+        }
+    }
+    found
 }
 
 /// Gives nodes of `a` that only it has the identity of the node of `b` with the same name, type and folder
 /// that only `b` has.
 pub(super) fn align(a: Walked, b: &Walked) -> Walked {
-    let mut new: Vec<u32> = alone(b, &a).collect();
-    let old: HashMap<(Key, &[u8]), u32> = alone(&a, b)
-        .map(|i| ((a.parent_key(i), &a.node(i).name[..]), i))
-        .collect();
+    let mut new = alone(b, &a);
+    let place = |i: u32| ((a.parent_key(i), &a.node(i).name[..]), i);
+    let old: HashMap<(Key, &[u8]), u32> = alone(&a, b).into_iter().map(place).collect();
     if new.is_empty() || old.is_empty() {
         return a;
     }

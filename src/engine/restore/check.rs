@@ -174,7 +174,8 @@ impl Check<'_> {
             |tree: &Tree<'_>| open_chain(tree.root, &chain).map_err(EngineError::io("open", to_path(&path)));
         let (is, should) = (open(self.is)?, open(self.should)?);
         let err = |e| EngineError::io("read", to_path(&path))(e);
-        let (x, y) = (list(&is).map_err(err)?, list(&should).map_err(err)?);
+        let (x, y) = rayon::join(|| list(&is), || list(&should));
+        let (x, y) = (x.map_err(err)?, y.map_err(err)?);
         let all: BTreeSet<&Box<[u8]>> = x.keys().chain(y.keys()).collect();
         for name in all {
             let mut below = names.to_vec();
