@@ -41,7 +41,10 @@ pub fn run(global: Global, agent: &str) -> Done {
         Err(why) => Err(why),
     };
     if let Err(why) = &taken {
-        complain(format_args!("respool: no checkpoint: {}\n", crate::text::shown(why)));
+        complain(format_args!(
+            "respool: no checkpoint: {}\n",
+            crate::text::shown(why)
+        ));
     }
     raw(answer(&taken).as_bytes())
 }
