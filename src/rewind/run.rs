@@ -135,7 +135,11 @@ impl Ground<'_> {
         let mut changed = 0;
         let mut from = from.clone();
         let mut last = Vec::new();
-        for _attempt in 0..2 {
+        for attempt in 0..2 {
+            if attempt > 0 {
+                // what a writer slipped in is in no checkpoint yet
+                from = State::Checkpoint(self.safety(record)?);
+            }
             progress.step("restoring", 0, 0);
             changed += self.vault.restore(&from, &target, &selection, progress)?.changed;
             fault_point("rewind-restored");
@@ -144,7 +148,6 @@ impl Ground<'_> {
             if last.is_empty() {
                 return Ok(changed);
             }
-            from = State::Now;
         }
         Err(RewindError::NotEqual(last))
     }
@@ -170,7 +173,9 @@ impl Ground<'_> {
             fault_point("rewind-rolling-back");
             back.target = Some(safety);
             back.paths = None;
-            self.restore_and_check(&back, &State::Now, &crate::progress::Silent)?;
+            // a writer that is not stopped may have been at work since; without room it goes without
+            let left = self.safety(record).map_or(State::Now, State::Checkpoint);
+            self.restore_and_check(&back, &left, &crate::progress::Silent)?;
             Ok(())
         };
         match back() {
