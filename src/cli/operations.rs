@@ -153,6 +153,9 @@ pub fn recover(app: &App) -> Done {
                     .say(format!("respool: another respool is changing {path}: left to it"));
             }
             Ok(Some(site)) => {
+                for e in Tools::of(&site)?.log.damaged()? {
+                    app.out.say(format!("respool: {e}"));
+                }
                 recovered.extend(recover_site(app, &site)?);
                 site.vault.sweep()?;
             }

@@ -74,10 +74,12 @@ pub fn redo_order(log: &Log, operation: Option<&str>) -> Result<Order> {
     let record = match operation {
         Some(id) => named(&records, id)?,
         None => {
-            let newest = records
-                .iter()
-                .rev()
-                .find(|r| can(r) || (r.kind == OperationKind::Rewind && r.state == OperationState::Done));
+            // a rewind, even one that was undone later, ends what could be redone before it
+            let went = |r: &&Record| {
+                r.kind == OperationKind::Rewind
+                    && matches!(r.state, OperationState::Done | OperationState::Undone)
+            };
+            let newest = records.iter().rev().find(|r| can(r) || went(r));
             newest
                 .filter(can)
                 .ok_or_else(|| RewindError::NoOperation("nothing to redo".into()))?
