@@ -108,6 +108,22 @@ pub fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
+/// Makes a path absolute, with all links and `..` of the part that exists resolved: it means the same in any
+/// folder, later too.
+pub fn settled(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    for there in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
+            return Ok(if rest.as_os_str().is_empty() {
+                real
+            } else {
+                real.join(rest)
+            });
+        }
+    }
+    Ok(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +133,17 @@ mod tests {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), OsString::from(v)))
             .collect()
+    }
+
+    #[test]
+    fn settled_paths_have_no_dots_and_no_links() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let real = dir.path().canonicalize().expect("real");
+        std::fs::create_dir_all(real.join("a/b")).expect("folders");
+        std::os::unix::fs::symlink("a", real.join("l")).expect("link");
+        for (given, want) in [("a/b/../../a", "a"), ("l/b", "a/b"), ("l/new/er", "a/new/er")] {
+            assert_eq!(settled(&real.join(given)).ok(), Some(real.join(want)), "{given}");
+        }
     }
 
     #[test]

@@ -65,8 +65,9 @@ impl App {
         let config = Config::load(global.config.as_deref(), &who.config_dir(&env))?;
         let named = global.state_dir.is_some();
         let state = match &global.state_dir {
-            Some(dir) => std::path::absolute(dir)
-                .map_err(|e| Failure::new(Kind::Usage, format!("--state-dir: {e}")))?,
+            Some(dir) => {
+                paths::settled(dir).map_err(|e| Failure::new(Kind::Usage, format!("--state-dir: {e}")))?
+            }
             None => who.state_dir(&env),
         };
         let desk = Desk::new(Library::new(who.roots(&env, &cwd)), Registry::new(&state, named));

@@ -62,7 +62,7 @@ fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<Taken, String> {
 fn registry(state_dir: Option<PathBuf>) -> Registry {
     let env = paths::environment();
     match state_dir {
-        Some(dir) => Registry::new(&std::path::absolute(&dir).unwrap_or(dir), true),
+        Some(dir) => Registry::new(&paths::settled(&dir).unwrap_or(dir), true),
         None => Registry::new(&Who::invoking(&env).state_dir(&env), false),
     }
 }
