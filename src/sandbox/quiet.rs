@@ -13,9 +13,6 @@ use serde::Deserialize;
 use crate::failure::{Explain, Kind};
 use crate::text::{shown, shown_path};
 
-/// How long a lock without an operation is waited for: another command is about to begin one, or to end.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// Why no checkpoint can be taken now.
 #[derive(Debug, thiserror::Error)]
 pub enum NotQuiet {
@@ -113,8 +110,9 @@ fn try_lock(path: &Path, file: &File) -> Result<bool, NotQuiet> {
     }
 }
 
-/// Takes the right to take a checkpoint in the sandbox with this folder; operations wait for its end.
-pub fn enter(dir: &Path) -> Result<Quiet, NotQuiet> {
+/// Takes the right to take a checkpoint in the sandbox with this folder; operations wait for its end. One
+/// that is under way is waited for as long as `patience`.
+pub fn enter(dir: &Path, patience: Duration) -> Result<Quiet, NotQuiet> {
     let path = dir.join("lock");
     let file = OpenOptions::new()
         .read(true)
@@ -130,13 +128,13 @@ pub fn enter(dir: &Path) -> Result<Quiet, NotQuiet> {
         match (open_operation(dir)?, free) {
             (None, true) => return Ok(Quiet { _lock: file }),
             (Some(kind), true) => return Err(NotQuiet::Interrupted { kind }),
-            (Some(kind), false) => return Err(NotQuiet::UnderWay { kind }),
-            (None, false) if start.elapsed() > PATIENCE => {
+            (Some(kind), false) if start.elapsed() >= patience => return Err(NotQuiet::UnderWay { kind }),
+            (None, false) if start.elapsed() >= patience => {
                 return Err(NotQuiet::UnderWay {
                     kind: "command that writes".into(),
                 });
             }
-            (None, false) => std::thread::sleep(Duration::from_millis(1)),
+            (_, false) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
@@ -170,7 +168,7 @@ mod tests {
             let text = format!(r#"{{"v":1,"phase":"{phase}","kind":"{kind}"}}"#);
             fs::write(dir.path().join(format!("ops/{n:08}-op-x.json")), text).expect("entry");
         };
-        let said = || enter(dir.path()).map(|_| ()).map_err(|e| e.to_string());
+        let said = || enter(dir.path(), Duration::ZERO).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(said(), Ok(()));
         entry(1, "applying", "rewind");
         assert_eq!(
@@ -183,9 +181,9 @@ mod tests {
         assert!(matches!(look(dir.path()), Err(NotQuiet::UnderWay { .. })));
         drop(held);
         entry(2, "closed", "undo");
-        let inside = enter(dir.path()).expect("quiet");
+        let inside = enter(dir.path(), Duration::ZERO).expect("quiet");
         // several may take checkpoints at once, and no operation begins meanwhile
-        let second = enter(dir.path()).expect("quiet");
+        let second = enter(dir.path(), Duration::ZERO).expect("quiet");
         let other = File::open(dir.path().join("lock")).expect("lock");
         assert!(flock(&other, FlockOperation::NonBlockingLockExclusive).is_err());
         drop((inside, second));

@@ -1,6 +1,7 @@
 //! Taking a checkpoint for an agent: never while an operation is changing the tree.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::engine::{Checkpoint, CheckpointId, EngineError, NewCheckpoint};
 use crate::failure::{Explain, Kind};
@@ -52,10 +53,14 @@ pub fn restore_command(registry: &Registry, checkpoint: &CheckpointId, sandbox: 
     )
 }
 
+/// How long an operation that is under way is waited for: a message that comes meanwhile gets its checkpoint
+/// right after.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Takes a checkpoint of the sandbox as it is now; operations wait for its end.
 pub fn take(site: &Site, new: &NewCheckpoint) -> Result<Checkpoint, TakeError> {
     // first what its own message explains best: a pool that cannot be written
     site.vault.guard()?;
-    let _quiet = quiet::enter(site.dir())?;
+    let _quiet = quiet::enter(site.dir(), PATIENCE)?;
     Ok(site.vault.checkpoint(new)?)
 }
