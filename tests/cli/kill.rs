@@ -333,6 +333,53 @@ fn tracks(lab: &Lab, points: &[&str], then: Then) {
     }
 }
 
+/// One that is a subvolume already stays what it is, whatever is killed.
+#[test]
+fn a_subvolume_is_adopted_and_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let lab = Lab::on_subvolume(fixed);
+    let before = lab.manifest();
+    let whole = |what: &str| {
+        before.assert_same(&lab.manifest(), what);
+        assert_eq!(std::fs::metadata(lab.ws()).expect("stat").ino(), 256, "{what}");
+    };
+    for point in [
+        "sandbox-made",
+        "sandbox-recorded",
+        "track-begun",
+        "checkpoint-made",
+        "checkpoint-recorded",
+        "checkpoint-taken",
+    ] {
+        for then in [Then::Recover, Then::Reboot] {
+            let what = format!("adoption killed at {point}, then {then:?}");
+            assert!(lab.killed_at(point, &["--yes", "track", lab.ws_text()]), "{what}");
+            recover(&lab, then);
+            whole(&what);
+            if lab
+                .ok(&["sandboxes"])
+                .as_array()
+                .expect("rows")
+                .iter()
+                .all(|s| s["tracked"] != true)
+            {
+                lab.track();
+            }
+            lab.write("extra", "x");
+            lab.ok(&["--yes", "rewind", "-s", lab.ws_text(), "start"]);
+            whole(&what);
+            assert!(
+                lab.killed_at("untrack-begun", &["--yes", "untrack", lab.ws_text()]),
+                "{what}"
+            );
+            recover(&lab, then);
+            lab.ok(&["--yes", "untrack", lab.ws_text()]);
+            whole(&what);
+            assert_eq!(lab.leftovers(), Vec::<String>::new(), "{what}");
+        }
+    }
+}
+
 #[test]
 fn p035_p037_track_killed_anywhere_then_recover() {
     tracks(&Lab::plain(fixed), TRACK, Then::Recover);

@@ -80,6 +80,19 @@ impl Lab {
         Self::filled(lab, fill)
     }
 
+    /// As [`Lab::on_btrfs`], the workspace being a subvolume already.
+    pub fn on_subvolume(fill: impl FnOnce(&Path)) -> Self {
+        let lab = Self::on_btrfs(|_| {});
+        std::fs::remove_dir(&lab.ws).expect("remove");
+        let made = Command::new("btrfs")
+            .args(["subvolume", "create"])
+            .arg(&lab.ws)
+            .output();
+        assert!(made.expect("btrfs").status.success());
+        fill(&lab.ws);
+        lab
+    }
+
     fn mount_host(&self) {
         if let Some((image, point)) = &self.host {
             let status = Command::new("mount")
@@ -239,7 +252,11 @@ impl Lab {
             .env("RESPOOL_KILL_AT", point)
             .output()
             .expect("run");
-        out.status.signal() == Some(9)
+        let killed = out.status.signal() == Some(9);
+        if !killed {
+            eprintln!("{point}: {}", Answer::of(out).text());
+        }
+        killed
     }
 
     /// Starts it so that it stops itself at a fault point, and waits until it has.
