@@ -7,10 +7,10 @@ use super::error::Result;
 use super::journal::{Log, Phase, Record};
 use super::recover::{How, Recovered};
 use super::{OperationKind, OperationState, track};
+use crate::engine::EngineError;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::restore::remove;
-use crate::engine::{EngineError, subvolume};
 use crate::sandbox::bind;
 use crate::sandbox::site::show;
 pub use crate::sandbox::site::shows;
@@ -23,17 +23,13 @@ pub(super) fn remove_aside(beside: &Beside, journal: &Record) -> Result<()> {
     let Some(aside) = beside.again(journal) else {
         return Ok(());
     };
-    let is_root = subvolume::root_info(&aside)
-        .map_err(EngineError::io("look at", &beside.path))?
-        .is_some();
-    if is_root {
-        let name = beside.aside.to_string_lossy().into_owned();
-        drop(aside);
-        subvolume::destroy(&beside.parent, &name).map_err(EngineError::io("remove", &beside.path))?;
-        return Ok(());
-    }
     remove::empty(&aside, &beside.path)?;
     beside.remove_empty()
+}
+
+/// True if the workspace was a subvolume before it was tracked.
+pub(super) fn was_subvolume(record: &SandboxRecord) -> bool {
+    record.extra.contains_key("was_subvolume")
 }
 
 /// Takes a `track` back: the folder as it was, the sandbox gone.
@@ -57,10 +53,15 @@ pub(super) fn back(
             track::times_back(&folder, dir.live()?, path)?;
             beside.remove_empty()?;
         }
-    } else {
-        if record.place == Place::Own && journal.aside.is_some() && shows(record) {
-            beside.exchange()?;
+    } else if record.place == Place::Own {
+        // one that was a subvolume before stays what it is
+        if !was_subvolume(record) {
+            if shows(record) {
+                beside.exchange()?;
+            }
+            beside.remove_subvolume(&record.live_uuid)?;
         }
+    } else {
         remove_aside(&beside, journal)?;
     }
     log.close(journal, OperationState::RolledBack)?;
@@ -118,7 +119,8 @@ fn track_again(
             .ok_or_else(|| EngineError::NotManaged { path: path.clone() })?,
         Place::Own => bind::open_folder(path).map_err(EngineError::io("open", path))?,
     };
-    show(&dir, live, record)?;
+    show(&dir, &live, record)?;
+    track::start_checkpoint(pool, record, live)?;
     remove_aside(&Beside::of(&record.path, &record.id)?, journal)?;
     log.close(journal, OperationState::Done)?;
     Ok(How::Finished)

@@ -1,5 +1,5 @@
 //! The folder beside a workspace that holds its content while `track` and `untrack` exchange things. It is
-//! known by device and inode number, never by its name alone.
+//! known by file system and inode number, never by its name alone.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 
 use super::error::Result;
 use super::journal::Record;
-use crate::engine::EngineError;
 use crate::engine::flags::{IFlags, flags, set_flags};
+use crate::engine::{EngineError, subvolume};
 use crate::process::fault_point;
 use crate::sandbox::bind;
 use crate::text::ExactPath;
@@ -58,9 +58,15 @@ impl Beside {
         rustix::fs::mkdirat(&self.parent, &self.aside, Mode::RWXU).map_err(io_error("make", &self.path))?;
         fault_point("aside-made");
         let fd = self.open()?;
-        let stat = rustix::fs::fstat(&fd).map_err(io_error("look at", &self.path))?;
-        record.aside = Some((ExactPath(self.path.clone()), stat.st_dev, stat.st_ino));
+        self.remember(&fd, record)?;
         Ok(fd)
+    }
+
+    /// Remembers in the record which inode is, or will be, the folder beside.
+    pub fn remember(&self, folder: impl AsFd, record: &mut Record) -> Result<()> {
+        let (fs, ino) = identity(folder).map_err(io_error("look at", &self.path))?;
+        record.aside = Some((ExactPath(self.path.clone()), fs, ino));
+        Ok(())
     }
 
     fn open(&self) -> Result<OwnedFd> {
@@ -73,10 +79,22 @@ impl Beside {
 
     /// The folder of the record, if it is still at its place and the same inode.
     pub fn again(&self, record: &Record) -> Option<OwnedFd> {
-        let (_, dev, ino) = record.aside.as_ref()?;
+        let (_, fs, ino) = record.aside.as_ref()?;
         let fd = self.open().ok()?;
-        let stat = rustix::fs::fstat(&fd).ok()?;
-        ((stat.st_dev, stat.st_ino) == (*dev, *ino)).then_some(fd)
+        (identity(&fd).ok()? == (*fs, *ino)).then_some(fd)
+    }
+
+    /// Removes the subvolume beside with all that is in it, if it has this uuid. One that was only just made,
+    /// and is known by no record, is empty.
+    pub fn remove_subvolume(&self, uuid: &str) -> Result<()> {
+        let Ok(fd) = self.open() else { return Ok(()) };
+        let info = subvolume::root_info(&fd).map_err(EngineError::io("look at", &self.path))?;
+        drop(fd);
+        if info.is_none_or(|i| subvolume::hex(&i.uuid) != uuid) {
+            return self.remove_unknown();
+        }
+        let name = self.aside.to_string_lossy().into_owned();
+        Ok(subvolume::destroy(&self.parent, &name).map_err(EngineError::io("remove", &self.path))?)
     }
 
     /// Swaps the workspace and the folder beside, atomically, and makes it durable.
@@ -118,6 +136,13 @@ impl Beside {
             Err(e) => Err(io_error("remove", &self.path)(e).into()),
         }
     }
+}
+
+/// The file system (for Btrfs with the subvolume) and the inode of an open folder. Not its device number:
+/// that may be another after a restart of the machine.
+fn identity(folder: impl AsFd) -> rustix::io::Result<(u64, u64)> {
+    let fs = rustix::fs::fstatvfs(folder.as_fd())?.f_fsid;
+    Ok((fs, rustix::fs::fstat(folder)?.st_ino))
 }
 
 /// The names in an open folder.

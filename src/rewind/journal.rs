@@ -66,7 +66,7 @@ pub struct Record {
     /// Undo and redo: the operation that it takes back.
     #[serde(default)]
     pub of: Option<String>,
-    /// Track and untrack: the folder beside that holds the content meanwhile: path, device, inode.
+    /// Track and untrack: the folder beside that holds the content meanwhile: path, file system id, inode.
     #[serde(default)]
     pub aside: Option<(ExactPath, u64, u64)>,
     /// Why it failed.

@@ -21,7 +21,8 @@ use crate::engine::restore::copy::{TreeSize, copy_tree, measure};
 use crate::engine::restore::{remove, stamp};
 use crate::engine::vault::btrfs::BtrfsVault;
 use crate::engine::{
-    CheckpointKind, EngineError, How, NewCheckpoint, Selection, ioctl, random_id, subvolume,
+    Checkpoint, CheckpointKind, EngineError, Health, How, NewCheckpoint, Selection, ioctl, random_id,
+    subvolume,
 };
 use crate::process::fault_point;
 use crate::progress::Progress;
@@ -297,9 +298,14 @@ fn copied(work: &mut Work<'_>, to: &OwnedFd, progress: &dyn Progress) -> Result<
     Ok(before)
 }
 
-fn start_checkpoint(work: &Work<'_>, live: OwnedFd) -> Result<()> {
-    let vault = BtrfsVault::open(work.pool, &work.record.id, live)?;
-    vault.checkpoint(&NewCheckpoint::of(CheckpointKind::Start, How::Own))?;
+/// The first checkpoint, if there is none yet.
+pub(super) fn start_checkpoint(pool: &Pool, record: &SandboxRecord, live: OwnedFd) -> Result<()> {
+    let vault = BtrfsVault::open(pool, &record.id, live)?;
+    vault.sweep()?;
+    let is_start = |c: &Checkpoint| c.meta.kind == CheckpointKind::Start && c.health == Health::Ok;
+    if !vault.checkpoints()?.iter().any(is_start) {
+        vault.checkpoint(&NewCheckpoint::of(CheckpointKind::Start, How::Own))?;
+    }
     Ok(())
 }
 
@@ -320,7 +326,7 @@ fn copy(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let before = copied(work, &live, progress)?;
     let again =
         bind::open_folder(&work.dir.path().join(catalog::LIVE)).map_err(EngineError::io("open", &path))?;
-    start_checkpoint(work, again)?;
+    start_checkpoint(work.pool, &work.record, again)?;
     if let Some(e) = stopped_by(&path, &occupants(&path)?) {
         return Err(e);
     }
@@ -362,12 +368,6 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let fresh = bind::open_folder(&beside.path).map_err(EngineError::io("open", &beside.path))?;
     let info = subvolume::root_info(&fresh).map_err(EngineError::io("look at", &beside.path))?;
     work.record.live_uuid = info.map(|i| subvolume::hex(&i.uuid)).unwrap_or_default();
-    let stat = bind::stat(&fresh).map_err(EngineError::io("look at", &beside.path))?;
-    work.journal.aside = Some((
-        crate::text::ExactPath(beside.path.clone()),
-        stat.st_dev,
-        stat.st_ino,
-    ));
     work.dir.write_record(&work.record)?;
     let before = copied(work, &fresh, progress)?;
     if let Some(e) = stopped_by(&path, &occupants(&path)?) {
@@ -376,6 +376,7 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     if stamp::stamp(work.folder.as_fd(), progress)? != before {
         return Err(changed_meanwhile(&path));
     }
+    beside.remember(&work.folder, &mut work.journal)?;
     work.log.advance(&mut work.journal, Phase::Switching)?;
     fault_point("track-switching");
     beside.exchange()?;
@@ -385,7 +386,7 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     if !super::adopt::shows(&work.record) {
         return Err(EngineError::NotManaged { path }.into());
     }
-    start_checkpoint(work, fresh)?;
+    start_checkpoint(work.pool, &work.record, fresh)?;
     work.log.advance(&mut work.journal, Phase::Cleaning)?;
     fault_point("track-cleaning");
     let old = bind::open_folder(&beside.path).map_err(EngineError::io("open", &beside.path))?;
@@ -405,7 +406,7 @@ fn adopt(work: &mut Work<'_>) -> Result<()> {
     work.record.tracked = true;
     work.dir.write_record(&work.record)?;
     let live = bind::open_folder(&path).map_err(EngineError::io("open", &path))?;
-    start_checkpoint(work, live)?;
+    start_checkpoint(work.pool, &work.record, live)?;
     work.log.close(&mut work.journal, OperationState::Done)
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::adopt::remove_aside;
+use super::adopt::{remove_aside, was_subvolume};
 use super::aside::Beside;
 use super::error::{Result, RewindError};
 use super::guard::{occupant, stopped_by};
@@ -35,6 +35,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     if let Some(e) = stopped_by(path, &untrack_blockers(site)) {
         return Err(e);
     }
+    site.vault.guard()?;
     let dir = SandboxDir::open(site.btrfs()?.0, &site.record.id)?;
     let log = Log::open(site.dir())?;
     let _lock = log.lock(path, PATIENCE)?;
@@ -43,7 +44,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     log.begin(&mut journal)?;
     fault_point("untrack-begun");
     let mut record = site.record.clone();
-    let done = if record.extra.contains_key("was_subvolume") {
+    let done = if was_subvolume(&record) {
         // it was a subvolume before respool came: it stays one
         record.tracked = false;
         dir.write_record(&record)
@@ -143,9 +144,7 @@ fn clean(beside: &Beside, record: &SandboxRecord) -> Result<()> {
     if record.place == Place::Pool {
         return beside.remove_empty();
     }
-    let name = beside.aside.to_string_lossy().into_owned();
-    crate::engine::subvolume::destroy(&beside.parent, &name)
-        .map_err(|e| EngineError::io("remove", &beside.path)(e).into())
+    beside.remove_subvolume(&record.live_uuid)
 }
 
 /// Finishes or takes back an interrupted `untrack`.
@@ -155,7 +154,7 @@ pub(super) fn again(
     journal: &mut Record,
     record: &SandboxRecord,
 ) -> Result<How> {
-    if !record.tracked && record.extra.contains_key("was_subvolume") {
+    if !record.tracked && was_subvolume(record) {
         log.close(journal, OperationState::Done)?;
         return Ok(How::Finished);
     }

@@ -106,6 +106,10 @@ impl Registry {
 
     /// Remembers a pool.
     pub fn remember(&self, entry: PoolEntry) -> Result<()> {
+        self.prepare()?;
+        // another process may be adding one at the same time
+        let folder = bind::open_folder(&self.own).map_err(EngineError::io("open", &self.own))?;
+        let _lock = catalog::lock_dir(folder, &self.own, std::time::Duration::from_secs(10))?;
         let mut pools = Self::entries(&self.own);
         if !pools.contains(&entry) {
             pools.push(entry);
@@ -123,7 +127,6 @@ impl Registry {
     }
 
     fn write(&self, list: &PoolList) -> Result<()> {
-        self.prepare()?;
         let path = self.own.join(LIST);
         let temp = self.own.join(format!("{LIST}.{}", std::process::id()));
         let write = || -> std::io::Result<()> {
@@ -320,7 +323,11 @@ fn mounted_by(fsid: &str) -> Vec<PathBuf> {
     all.iter().filter_map(state).collect()
 }
 
+/// Untracked ones do not count: a subvolume that was given back and tracked again is in two sandboxes.
 fn matches(listed: &Listed, uuid: &str) -> bool {
+    if listed.record.as_ref().is_ok_and(|r| !r.tracked) {
+        return false;
+    }
     listed.live_uuid.as_deref() == Some(uuid) || listed.record.as_ref().is_ok_and(|r| r.live_uuid == uuid)
 }
 

@@ -198,7 +198,12 @@ pub fn state(
         return Ok(plain(State::Now, "now"));
     }
     if selector == "start" {
-        let first = checkpoints.iter().find(|c| c.meta.kind == CheckpointKind::Start);
+        // one that was cut while it was taken does not hide the one that was taken then
+        let mut starts = checkpoints
+            .iter()
+            .filter(|c| c.meta.kind == CheckpointKind::Start);
+        let torn = starts.clone().next();
+        let first = starts.find(|c| c.health == Health::Ok).or(torn);
         let first = first.ok_or_else(|| SelectError::NoSuchCheckpoint("start".into()))?;
         return Ok(plain(by_id(checkpoints, first.meta.id.as_str())?, "the start"));
     }

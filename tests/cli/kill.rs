@@ -61,8 +61,25 @@ const UNTRACK: &[&str] = &[
     "untrack-cleaning",
     "untrack-cleaned",
 ];
-/// Reached only where something fails, or only on a Btrfs host: in tests of their own.
-const ELSEWHERE: &[&str] = &["rewind-rolling-back", "track-exchanged"];
+/// Where the workspace is on Btrfs already and is exchanged.
+const EXCHANGE: &[&str] = &[
+    "sandbox-made",
+    "sandbox-recorded",
+    "track-begun",
+    "aside-made",
+    "track-copying",
+    "track-compared",
+    "track-switching",
+    "track-exchanged",
+    "checkpoint-made",
+    "checkpoint-recorded",
+    "checkpoint-taken",
+    "track-cleaning",
+    "track-emptied",
+    "track-cleaned",
+];
+/// Reached only where something fails: in a test of its own.
+const ELSEWHERE: &[&str] = &["rewind-rolling-back"];
 
 /// What comes after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,7 +109,7 @@ fn names_in(dir: &Path, out: &mut BTreeSet<String>) {
 fn every_fault_point_of_the_sources_is_in_a_list() {
     let mut names = BTreeSet::new();
     names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut names);
-    let lists = [CHECKPOINT, LOOK, REWIND, TRACK, UNTRACK, ELSEWHERE];
+    let lists = [CHECKPOINT, LOOK, REWIND, TRACK, EXCHANGE, UNTRACK, ELSEWHERE];
     let known = |n: &String| lists.iter().any(|l| l.iter().any(|k| k.starts_with(n.as_str())));
     let missing: Vec<&String> = names.iter().filter(|n| !known(n)).collect();
     assert!(names.len() > 30 && missing.is_empty(), "{missing:?}");
@@ -272,10 +289,9 @@ fn fixed(ws: &Path) {
 }
 
 /// P035 P037: killed anywhere, `track` again, `recover`, or a restart and `recover`: the folder is whole.
-fn tracks(then: Then) {
-    let lab = Lab::plain(fixed);
+fn tracks(lab: &Lab, points: &[&str], then: Then) {
     let before = lab.manifest();
-    for point in TRACK {
+    for point in points {
         let what = format!("track killed at {point}, then {then:?}");
         let args = ["--yes", "track", lab.ws_text(), "--size", "512M"];
         assert!(lab.killed_at(point, &args), "{what}: it did not come there");
@@ -317,23 +333,76 @@ fn tracks(then: Then) {
     }
 }
 
+/// One that is a subvolume already stays what it is, whatever is killed.
+#[test]
+fn a_subvolume_is_adopted_and_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let lab = Lab::on_subvolume(fixed);
+    let before = lab.manifest();
+    let whole = |what: &str| {
+        before.assert_same(&lab.manifest(), what);
+        assert_eq!(std::fs::metadata(lab.ws()).expect("stat").ino(), 256, "{what}");
+    };
+    for point in [
+        "sandbox-made",
+        "sandbox-recorded",
+        "track-begun",
+        "checkpoint-made",
+        "checkpoint-recorded",
+        "checkpoint-taken",
+    ] {
+        for then in [Then::Recover, Then::Reboot] {
+            let what = format!("adoption killed at {point}, then {then:?}");
+            assert!(lab.killed_at(point, &["--yes", "track", lab.ws_text()]), "{what}");
+            recover(&lab, then);
+            whole(&what);
+            if lab
+                .ok(&["sandboxes"])
+                .as_array()
+                .expect("rows")
+                .iter()
+                .all(|s| s["tracked"] != true)
+            {
+                lab.track();
+            }
+            lab.write("extra", "x");
+            lab.ok(&["--yes", "rewind", "-s", lab.ws_text(), "start"]);
+            whole(&what);
+            assert!(
+                lab.killed_at("untrack-begun", &["--yes", "untrack", lab.ws_text()]),
+                "{what}"
+            );
+            recover(&lab, then);
+            lab.ok(&["--yes", "untrack", lab.ws_text()]);
+            whole(&what);
+            assert_eq!(lab.leftovers(), Vec::<String>::new(), "{what}");
+        }
+    }
+}
+
 #[test]
 fn p035_p037_track_killed_anywhere_then_recover() {
-    tracks(Then::Recover);
+    tracks(&Lab::plain(fixed), TRACK, Then::Recover);
+    tracks(&Lab::on_btrfs(fixed), EXCHANGE, Then::Recover);
 }
 #[test]
 fn p035_p037_track_killed_anywhere_then_track_again() {
-    tracks(Then::Write);
+    tracks(&Lab::plain(fixed), TRACK, Then::Write);
+    tracks(&Lab::on_btrfs(fixed), EXCHANGE, Then::Write);
 }
 #[test]
 fn p035_p037_track_killed_anywhere_then_a_restart() {
-    tracks(Then::Reboot);
+    tracks(&Lab::plain(fixed), TRACK, Then::Reboot);
+    tracks(&Lab::on_btrfs(fixed), EXCHANGE, Then::Reboot);
 }
 
-fn untracks(then: Then) {
-    let lab = Lab::plain(fixed);
+fn untracks(lab: &Lab, then: Then) {
     let before = lab.manifest();
-    for point in UNTRACK {
+    let on_btrfs = lab.ws().ends_with("host/ws");
+    for point in UNTRACK
+        .iter()
+        .filter(|p| !(on_btrfs && **p == "untrack-unmounted"))
+    {
         let what = format!("untrack killed at {point}, then {then:?}");
         lab.track();
         assert!(
@@ -367,13 +436,16 @@ fn untracks(then: Then) {
 
 #[test]
 fn untrack_killed_anywhere_then_recover() {
-    untracks(Then::Recover);
+    untracks(&Lab::plain(fixed), Then::Recover);
+    untracks(&Lab::on_btrfs(fixed), Then::Recover);
 }
 #[test]
 fn untrack_killed_anywhere_then_untrack_again() {
-    untracks(Then::Write);
+    untracks(&Lab::plain(fixed), Then::Write);
+    untracks(&Lab::on_btrfs(fixed), Then::Write);
 }
 #[test]
 fn untrack_killed_anywhere_then_a_restart() {
-    untracks(Then::Reboot);
+    untracks(&Lab::plain(fixed), Then::Reboot);
+    untracks(&Lab::on_btrfs(fixed), Then::Reboot);
 }

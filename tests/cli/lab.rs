@@ -50,6 +50,8 @@ impl Answer {
 pub struct Lab {
     dir: TestDir,
     ws: PathBuf,
+    /// The Btrfs that the workspace is on, where it is on one of its own: image and mount point.
+    host: Option<(PathBuf, PathBuf)>,
 }
 
 impl Lab {
@@ -58,8 +60,51 @@ impl Lab {
         common::need_root();
         let dir = TestDir::new();
         let ws = dir.join("ws");
-        std::fs::create_dir(&ws).expect("the workspace");
-        let lab = Self { dir, ws };
+        Self::filled(Self { dir, ws, host: None }, fill)
+    }
+
+    /// As [`Lab::plain`], with the workspace on a Btrfs of its own.
+    pub fn on_btrfs(fill: impl FnOnce(&Path)) -> Self {
+        common::need_root();
+        let dir = TestDir::new();
+        let (image, point) = (dir.join("host.img"), dir.join("host"));
+        let file = std::fs::File::create(&image).expect("image");
+        file.set_len(512 << 20).expect("image");
+        std::fs::create_dir(&point).expect("mkdir");
+        let made = Command::new("mkfs.btrfs").arg("-q").arg(&image).output();
+        assert!(made.expect("mkfs.btrfs").status.success());
+        let ws = point.join("ws");
+        let host = Some((image, point));
+        let lab = Self { dir, ws, host };
+        lab.mount_host();
+        Self::filled(lab, fill)
+    }
+
+    /// As [`Lab::on_btrfs`], the workspace being a subvolume already.
+    pub fn on_subvolume(fill: impl FnOnce(&Path)) -> Self {
+        let lab = Self::on_btrfs(|_| {});
+        std::fs::remove_dir(&lab.ws).expect("remove");
+        let made = Command::new("btrfs")
+            .args(["subvolume", "create"])
+            .arg(&lab.ws)
+            .output();
+        assert!(made.expect("btrfs").status.success());
+        fill(&lab.ws);
+        lab
+    }
+
+    fn mount_host(&self) {
+        if let Some((image, point)) = &self.host {
+            let status = Command::new("mount")
+                .args(["-o", "loop"])
+                .args([image, point])
+                .status();
+            assert!(status.expect("mount").success());
+        }
+    }
+
+    fn filled(lab: Self, fill: impl FnOnce(&Path)) -> Self {
+        std::fs::create_dir(&lab.ws).expect("the workspace");
         fill(&lab.ws);
         lab.copy_store(&lab.store());
         lab
@@ -207,7 +252,11 @@ impl Lab {
             .env("RESPOOL_KILL_AT", point)
             .output()
             .expect("run");
-        out.status.signal() == Some(9)
+        let killed = out.status.signal() == Some(9);
+        if !killed {
+            eprintln!("{point}: {}", Answer::of(out).text());
+        }
+        killed
     }
 
     /// Starts it so that it stops itself at a fault point, and waits until it has.
@@ -240,10 +289,10 @@ impl Lab {
 
     /// Names beside the workspace that should not be there, and temporary snapshots that nobody uses.
     pub fn leftovers(&self) -> Vec<String> {
-        let beside = std::fs::read_dir(self.dir.path()).expect("the folder");
+        let beside = std::fs::read_dir(self.ws.parent().expect("parent")).expect("the folder");
         let mut out: Vec<String> = beside
             .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
-            .filter(|n| n.starts_with(".respool"))
+            .filter(|n| n.starts_with(".respool-"))
             .collect();
         for sandbox in self.sandboxes() {
             let tmp = std::fs::read_dir(sandbox.join("tmp"))
@@ -263,7 +312,8 @@ impl Lab {
         };
         pools
             .flatten()
-            .filter_map(|p| std::fs::read_dir(p.path().join("s")).ok())
+            .flat_map(|p| [p.path().join("s"), p.path().join(".respool/s")])
+            .filter_map(|s| std::fs::read_dir(s).ok())
             .flatten()
             .flatten()
             .map(|e| e.path())
@@ -280,6 +330,7 @@ impl Lab {
             "{:?}",
             self.dir.left()
         );
+        self.mount_host();
     }
 
     fn processes(&self) -> Vec<String> {
@@ -309,6 +360,9 @@ impl Drop for Lab {
         let gone = wait_until(SOON, || self.processes().is_empty());
         let left = self.processes();
         let unmounted = self.bare(&["--json", "--yes", "pool", "unmount"]);
+        if let Some((_, point)) = &self.host {
+            let _gone = rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty());
+        }
         if !std::thread::panicking() {
             assert!(gone, "processes are left: {left:?}");
             assert_eq!(

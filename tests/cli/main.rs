@@ -9,9 +9,11 @@ mod manifest;
 
 mod contract;
 mod kill;
+mod messages;
 mod names;
 mod now;
 mod pairs;
+mod places;
 mod pool;
 mod refuse;
 mod repo;

@@ -234,6 +234,23 @@ fn tracks_of_two_folders_at_once() {
     lab.ok(&["--yes", "track", other.to_str().expect("UTF-8"), "--size", "512M"]);
     assert_eq!(first.go_on().code, Some(0));
     assert_eq!(lab.ok(&["sandboxes"]).as_array().map(Vec::len), Some(2));
+    // and both of two images are remembered
+    let images: Vec<_> = (0..4)
+        .map(|i| {
+            let image = format!("images/{i}.img");
+            std::fs::create_dir_all(lab.dir().join("images")).expect("mkdir");
+            let mut c = lab.json_command(&["pool", "create", "--size", "512M", "--image", &image]);
+            c.stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("start")
+        })
+        .collect();
+    for c in images {
+        let a = Answer::of(c.wait_with_output().expect("its end"));
+        assert_eq!(a.code, Some(0), "{}", a.text());
+    }
+    assert_eq!(lab.ok(&["pool", "status"]).as_array().map(Vec::len), Some(5));
 }
 
 /// P103: two processes open the pool of one image at once: one attaches it, all use that.
