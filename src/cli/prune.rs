@@ -16,6 +16,7 @@ use crate::engine::vault::Vault;
 use crate::engine::{Checkpoint, CheckpointId, EngineError, space};
 use crate::failure::Kind;
 use crate::text::{shown_path, size};
+use crate::timeline::counts::forget;
 use crate::timeline::desk::THINNED;
 
 /// An age: `30d`, `12h`, `45m`, `90s`.
@@ -78,6 +79,7 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     let mut freed = space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
         Vault::remove(&site.vault, &ids, &bar)
     })?;
+    forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
     if let Some(limit) = limit {
         freed += down_to(app, &subject.site, limit, &mut removed, &bar)?;
     }
@@ -118,6 +120,7 @@ fn down_to(
         freed += space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
             Vault::remove(&site.vault, &ids, bar)
         })?;
+        forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
         removed.extend(ids);
     }
 }
