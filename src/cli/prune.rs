@@ -14,6 +14,7 @@ use crate::engine::retention::{Keep, to_remove};
 use crate::engine::{Checkpoint, CheckpointId, EngineError};
 use crate::failure::Kind;
 use crate::text::{shown_path, size};
+use crate::timeline::counts::forget;
 use crate::timeline::desk::THINNED;
 
 /// An age: `30d`, `12h`, `45m`, `90s`.
@@ -73,8 +74,15 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     remember(app, site.dir(), &gone)?;
     let mut removed = ids.clone();
     let bar = app.bar();
+<<<<<<< HEAD
     let before = site.vault.used()?;
     site.vault.remove(&ids, &bar)?;
+=======
+    let mut freed = space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
+        Vault::remove(&site.vault, &ids, &bar)
+    })?;
+    forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
+>>>>>>> proof
     if let Some(limit) = limit {
         down_to(app, &subject.site, limit, &mut removed, &bar)?;
     }
@@ -107,7 +115,14 @@ fn down_to(
         let Some(oldest) = may.first() else { break };
         remember(app, site.dir(), std::slice::from_ref(oldest))?;
         let ids = vec![oldest.meta.id.clone()];
+<<<<<<< HEAD
         site.vault.remove(&ids, bar)?;
+=======
+        freed += space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
+            Vault::remove(&site.vault, &ids, bar)
+        })?;
+        forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
+>>>>>>> proof
         removed.extend(ids);
     }
     Ok(())

@@ -3,15 +3,20 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
-use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+use super::counts::Known;
 use super::join::{self, Background};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError};
 use crate::conversation::{Found, Library};
+<<<<<<< HEAD
 use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};
+=======
+use crate::engine::vault::Vault;
+use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError, State};
+>>>>>>> proof
 use crate::progress::Progress;
 use crate::sandbox::quiet::{self, NotQuiet};
 use crate::sandbox::registry::Registry;
@@ -23,7 +28,7 @@ pub struct Desk {
     pub library: Library,
     /// The sandboxes.
     pub registry: Registry,
-    counts: Mutex<HashMap<(CheckpointId, CheckpointId), Counts>>,
+    counts: Known,
 }
 
 /// A conversation that was read, its sandbox if there is one, and the two joined.
@@ -44,7 +49,7 @@ impl Desk {
         Self {
             library,
             registry,
-            counts: Mutex::new(HashMap::new()),
+            counts: Known::default(),
         }
     }
 
@@ -156,21 +161,30 @@ impl Desk {
         b: &CheckpointId,
         progress: &dyn Progress,
     ) -> Result<Counts, EngineError> {
-        let key = (a.clone(), b.clone());
-        if let Some(c) = self.counts.lock().ok().and_then(|m| m.get(&key).copied()) {
-            return Ok(c);
+        if let Some(counts) = self.known(site, a, b) {
+            return Ok(counts);
         }
-        let list = site.vault.changes(
-            &State::Checkpoint(a.clone()),
-            &State::Checkpoint(b.clone()),
-            false,
-            progress,
-        )?;
-        let counts = Counts::of(&list);
-        if let Ok(mut m) = self.counts.lock() {
-            m.insert(key, counts);
-        }
-        Ok(counts)
+        Ok(Counts::of(&self.listed(site, a, b, progress)?))
+    }
+
+    /// The numbers of the list from one checkpoint to another, if they were counted before.
+    pub fn known(&self, site: &Site, a: &CheckpointId, b: &CheckpointId) -> Option<Counts> {
+        self.counts.get(site.dir(), &(a.clone(), b.clone()))
+    }
+
+    /// The list from one checkpoint to another. Its numbers are kept.
+    pub fn listed(
+        &self,
+        site: &Site,
+        a: &CheckpointId,
+        b: &CheckpointId,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Change>, EngineError> {
+        let (from, to) = (State::Checkpoint(a.clone()), State::Checkpoint(b.clone()));
+        let list = site.vault.changes(&from, &to, false, progress)?;
+        self.counts
+            .put(site.dir(), &(a.clone(), b.clone()), Counts::of(&list));
+        Ok(list)
     }
 }
 

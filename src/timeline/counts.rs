@@ -1,0 +1,155 @@
+//! The numbers of change lists between checkpoints. A list between two read-only snapshots never changes, so
+//! its numbers are kept: in memory, and in the sandbox's folder, one small file a pair. What is kept there
+//! may be missing, torn or old: then it is counted again.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{CheckpointId, Counts};
+
+/// The folder of the numbers, in the sandbox's folder.
+const FOLDER: &str = "cache";
+/// The way of counting: another number, and what was counted before is counted again.
+const VERSION: u32 = 1;
+
+type Pair = (CheckpointId, CheckpointId);
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    v: u32,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// Numbers that are known.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<HashMap<Pair, Counts>>);
+
+impl Known {
+    /// The numbers of this pair, if they are known. `dir`: the sandbox's folder.
+    pub fn get(&self, dir: &Path, pair: &Pair) -> Option<Counts> {
+        if let Some(c) = self.0.lock().ok().and_then(|m| m.get(pair).copied()) {
+            return Some(c);
+        }
+        let bytes = fs::read(file(dir, pair)).ok()?;
+        let kept: Kept = serde_json::from_slice(&bytes).ok()?;
+        (kept.v == VERSION).then(|| {
+            self.remember(pair, kept.counts);
+            kept.counts
+        })
+    }
+
+    /// Keeps the numbers of a pair. A pool that cannot be written is no failure: they are counted again.
+    pub fn put(&self, dir: &Path, pair: &Pair, counts: Counts) {
+        self.remember(pair, counts);
+        if let Err(e) = write(dir, pair, counts) {
+            tracing::debug!("counted changes are not kept: {e}");
+        }
+    }
+
+    fn remember(&self, pair: &Pair, counts: Counts) {
+        if let Ok(mut m) = self.0.lock() {
+            m.insert(pair.clone(), counts);
+        }
+    }
+}
+
+fn file(dir: &Path, (a, b): &Pair) -> PathBuf {
+    dir.join(FOLDER).join(format!("{a}_{b}.json"))
+}
+
+fn write(dir: &Path, pair: &Pair, counts: Counts) -> io::Result<()> {
+    let path = file(dir, pair);
+    let temp = path.with_extension(format!("{}.tmp", std::process::id()));
+    let bytes = serde_json::to_vec(&Kept { v: VERSION, counts })?;
+    let open = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temp)
+    };
+    let mut file = match open() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            fs::DirBuilder::new().mode(0o700).create(dir.join(FOLDER))?;
+            open()?
+        }
+        other => other?,
+    };
+    file.write_all(&bytes)?;
+    // not synced: one that a crash tore is counted again
+    fs::rename(&temp, &path)
+}
+
+/// Removes the numbers of checkpoints that are no more, and what killed processes left. `dir`: the sandbox's
+/// folder.
+pub fn forget(dir: &Path, gone: &[CheckpointId]) -> io::Result<()> {
+    let entries = match fs::read_dir(dir.join(FOLDER)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let gone: std::collections::HashSet<&str> = gone.iter().map(CheckpointId::as_str).collect();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let pair = name
+            .to_str()
+            .and_then(|n| n.strip_suffix(".json")?.split_once('_'));
+        if pair.is_none_or(|(a, b)| gone.contains(a) || gone.contains(b)) {
+            match fs::remove_file(entry.path()) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_kept_and_forgotten_with_their_checkpoints() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let id = |n: u32| CheckpointId(format!("cp-{n:010}"));
+        let pair = |a, b| (id(a), id(b));
+        let counts = |n| Counts {
+            added: n,
+            ..Counts::default()
+        };
+        let first = Known::default();
+        assert_eq!(first.get(dir.path(), &pair(1, 2)), None);
+        for n in 1..5 {
+            first.put(dir.path(), &pair(n, n + 1), counts(u64::from(n)));
+        }
+        // another process
+        let known = |a, b| Known::default().get(dir.path(), &pair(a, b));
+        assert_eq!(known(2, 3), Some(counts(2)));
+        assert_eq!(known(3, 2), None);
+        let at = |a, b| file(dir.path(), &pair(a, b));
+        for torn in [&b""[..], b"{", b"\0\0\0\0", br#"{"v":0,"added":1}"#, b"[]"] {
+            fs::write(at(4, 5), torn).expect("write");
+            assert_eq!(known(4, 5), None, "{torn:?}");
+        }
+        fs::write(dir.path().join("cache/x.1.tmp"), "").expect("write");
+        forget(dir.path(), &[id(2)]).expect("forget");
+        assert_eq!(
+            [known(1, 2), known(2, 3), known(3, 4)],
+            [None, None, Some(counts(3))]
+        );
+        assert!(!dir.path().join("cache/x.1.tmp").exists());
+        // a folder that cannot be written
+        let none = dir.path().join("none/deeper");
+        first.put(&none, &pair(1, 2), counts(7));
+        assert_eq!(first.get(&none, &pair(1, 2)), Some(counts(7)));
+        forget(&none, &[id(1)]).expect("nothing there");
+    }
+}
