@@ -74,15 +74,9 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     remember(app, site.dir(), &gone)?;
     let mut removed = ids.clone();
     let bar = app.bar();
-<<<<<<< HEAD
     let before = site.vault.used()?;
     site.vault.remove(&ids, &bar)?;
-=======
-    let mut freed = space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
-        Vault::remove(&site.vault, &ids, &bar)
-    })?;
     forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
->>>>>>> proof
     if let Some(limit) = limit {
         down_to(app, &subject.site, limit, &mut removed, &bar)?;
     }
@@ -115,14 +109,8 @@ fn down_to(
         let Some(oldest) = may.first() else { break };
         remember(app, site.dir(), std::slice::from_ref(oldest))?;
         let ids = vec![oldest.meta.id.clone()];
-<<<<<<< HEAD
         site.vault.remove(&ids, bar)?;
-=======
-        freed += space::measure_freed(site.pool.root().as_fd(), site.pool.mount(), || {
-            Vault::remove(&site.vault, &ids, bar)
-        })?;
         forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
->>>>>>> proof
         removed.extend(ids);
     }
     Ok(())

@@ -7,10 +7,6 @@ use serde_json::{Value, json};
 use super::app::App;
 use super::changes::one;
 use super::output::{Done, Failure};
-<<<<<<< HEAD
-use crate::engine::State;
-=======
->>>>>>> proof
 use crate::failure::Kind;
 use crate::text::{first_line, shown_path};
 use crate::timeline::desk::spans;
@@ -26,19 +22,11 @@ pub fn run(app: &App, path: &Path) -> Done {
     let mut rows: Vec<(Value, String)> = Vec::new();
     for (row, span) in timeline.rows.iter().zip(spans(&timeline.rows)).rev() {
         let Some((a, b)) = span.turn else { continue };
-<<<<<<< HEAD
-        let list =
-            subject
-                .site
-                .vault
-                .changes(&State::Checkpoint(a.clone()), &State::Checkpoint(b), false, &bar)?;
-=======
         let known = app.desk.known(&subject.site, &a, &b);
         if known.is_some_and(|c| c.total() == 0) {
             continue;
         }
         let list = app.desk.listed(&subject.site, &a, &b, &bar)?;
->>>>>>> proof
         if let Some(c) = list.iter().find(|c| c.path == path || c.old_path() == path) {
             let value = json!({"message": row.message, "id": row.id, "checkpoint": a, "kind": c.kind});
             let number = row.message.map_or_else(|| "-".into(), |n| n.to_string());

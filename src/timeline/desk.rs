@@ -11,12 +11,7 @@ use super::join::{self, Background};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError};
 use crate::conversation::{Found, Library};
-<<<<<<< HEAD
-use crate::engine::{Checkpoint, CheckpointId, Counts, EngineError, State};
-=======
-use crate::engine::vault::Vault;
 use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError, State};
->>>>>>> proof
 use crate::progress::Progress;
 use crate::sandbox::quiet::{self, NotQuiet};
 use crate::sandbox::registry::Registry;
