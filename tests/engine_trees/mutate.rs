@@ -173,7 +173,8 @@ fn on_file(rng: &mut Rng, op: &str, root: &Path, file: &Path, new: &Path, free: 
         "rmx" => Ok(rustix::fs::removexattr(file, "user.a")?),
         "replace" => {
             let temporary = root.join("tmp~");
-            fs::write(&temporary, rng.bytes(3000))?;
+            // never through what an exchange has put there: it may be a pipe
+            File::create_new(&temporary)?.write_all(&rng.bytes(3000))?;
             fs::rename(temporary, file)
         }
         "rewrite" => fs::write(file, fs::read(file)?),
