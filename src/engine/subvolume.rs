@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
+use super::flags::{IFlags, flags, set_flags};
 use super::ioctl::{self, SubvolInfo};
 
 /// The inode number of the root directory of every subvolume.
@@ -102,8 +103,32 @@ pub fn destroy(parent: impl AsFd, name: &str) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no subvolume"));
     }
     destroy_nested(&root, 0)?;
-    drop(root);
-    ioctl::snap_destroy(parent, name.as_bytes())
+    destroy_one(parent, name.as_bytes(), root)
+}
+
+/// Removes one subvolume. The kernel refuses to while its root directory is immutable or append-only, as an
+/// agent that is root can make it: then the flag goes first.
+fn destroy_one(parent: impl AsFd, name: &[u8], root: OwnedFd) -> io::Result<()> {
+    match ioctl::snap_destroy(parent.as_fd(), name) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+            let frozen = IFlags::IMMUTABLE | IFlags::APPEND;
+            let now = flags(&root)?;
+            if !now.intersects(frozen) {
+                return Err(e);
+            }
+            let read_only = root_info(&root)?.is_some_and(|i| i.read_only);
+            if read_only {
+                ioctl::set_read_only(&root, false)?;
+            }
+            set_flags(&root, now - frozen)?;
+            if read_only {
+                ioctl::set_read_only(&root, true)?;
+            }
+            drop(root);
+            ioctl::snap_destroy(parent, name)
+        }
+        other => other,
+    }
 }
 
 fn destroy_nested(root: &OwnedFd, depth: usize) -> io::Result<()> {
@@ -117,10 +142,9 @@ fn destroy_nested(root: &OwnedFd, depth: usize) -> io::Result<()> {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         destroy_nested(&below, depth + 1)?;
-        drop(below);
         let folder = open_dir(root, inner.path.parent().unwrap_or(Path::new("")))?;
         let name = inner.path.file_name().unwrap_or_default();
-        ioctl::snap_destroy(&folder, name.as_bytes())?;
+        destroy_one(&folder, name.as_bytes(), below)?;
     }
     Ok(())
 }

@@ -688,3 +688,32 @@ fn p095_a_full_pool_still_takes_checkpoints_and_comes_free_without_a_remount() {
     assert!(freed.expect("remove") > 100 << 20);
     fill("again").expect("a write works without a remount");
 }
+
+#[test]
+fn an_immutable_or_append_only_root_hinders_neither_comparisons_nor_removal() {
+    let b = BtrfsBox::new();
+    let s = b.sandbox();
+    s.write("f", "1");
+    let v = b.vault(&s);
+    for flag in ["i", "a"] {
+        let chattr = |sign| {
+            let mut c = std::process::Command::new("chattr");
+            assert!(
+                c.arg(format!("{sign}{flag}"))
+                    .arg(&s.live)
+                    .status()
+                    .expect("chattr")
+                    .success()
+            );
+        };
+        chattr("+");
+        let one = v.checkpoint(&manual()).expect("checkpoint").meta.id;
+        let now = v.open_state(&State::Now).expect("now");
+        drop(now);
+        let tmp = s.live.with_file_name("tmp");
+        assert_eq!(std::fs::read_dir(&tmp).expect("tmp").count(), 0, "{flag}");
+        v.remove(&[one], &Silent).expect("removed");
+        assert_eq!(v.checkpoints().expect("list"), vec![], "{flag}");
+        chattr("-");
+    }
+}
