@@ -168,7 +168,11 @@ mod tests {
             let text = format!(r#"{{"v":1,"phase":"{phase}","kind":"{kind}"}}"#);
             fs::write(dir.path().join(format!("ops/{n:08}-op-x.json")), text).expect("entry");
         };
-        let said = || enter(dir.path(), Duration::ZERO).map(|_| ()).map_err(|e| e.to_string());
+        let said = || {
+            enter(dir.path(), Duration::ZERO)
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        };
         assert_eq!(said(), Ok(()));
         entry(1, "applying", "rewind");
         assert_eq!(
