@@ -342,7 +342,6 @@ proptest! {
                 Step::Edit(n) => {
                     rig.vault.write(format!("f{}", n % 5), [n]);
                     states.push(rig.keep());
-                    continue;
                 }
                 Step::Rewind(i) => {
                     let target = i.get(&states).clone();

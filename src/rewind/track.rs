@@ -290,7 +290,7 @@ fn copied(work: &mut Work<'_>, to: &OwnedFd, progress: &dyn Progress) -> Result<
             made: None,
         },
     );
-    let differs = differences(&is, &should, &Selection::All, Trust::Nothing, progress)?;
+    let differs = differences(&is, &should, &Selection::All, Trust::NothingShared, progress)?;
     if !differs.is_empty() {
         return Err(RewindError::NotEqual(differs));
     }

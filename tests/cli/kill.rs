@@ -155,8 +155,7 @@ fn check_rewind(lab: &Lab, point: &str, then: Then, kind: &str, from: &Manifest,
     let new = log_kind == kind;
     match (new, state.as_str()) {
         (true, "done") => to.assert_same(&now, &what),
-        (true, "rolled-back") => from.assert_same(&now, &what),
-        (false, _) => from.assert_same(&now, &what),
+        (true, "rolled-back") | (false, _) => from.assert_same(&now, &what),
         (true, _) => panic!("{what}: {state}"),
     }
     let word = if then == Then::Write {

@@ -295,9 +295,7 @@ impl Lab {
             .filter(|n| n.starts_with(".respool-"))
             .collect();
         for sandbox in self.sandboxes() {
-            let tmp = std::fs::read_dir(sandbox.join("tmp"))
-                .map(Iterator::count)
-                .unwrap_or(0);
+            let tmp = std::fs::read_dir(sandbox.join("tmp")).map_or(0, Iterator::count);
             if tmp > 0 {
                 out.push(format!("{tmp} temporary snapshots"));
             }

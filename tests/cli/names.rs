@@ -98,26 +98,28 @@ fn p079_p081_p083_any_bytes_are_a_name() {
         "{}",
         text.text()
     );
-    // one by one
-    for n in &names {
-        let given = lab.ws().join(n);
-        let args = [
-            OsStr::new("--yes"),
-            OsStr::new("rewind"),
-            OsStr::new("1"),
-            OsStr::new("--path"),
-            given.as_os_str(),
-        ];
-        let a = lab.run(&args);
-        assert_eq!(a.code, Some(0), "{n:?}: {}", a.text());
-        assert_eq!(std::fs::read(lab.at(n)).expect("read"), b"v1\n", "{n:?}");
-    }
+    one_by_one(&lab, &names);
     before.assert_same(&lab.manifest(), "one by one");
     for n in &names {
         lab.write(n, "v3\n");
     }
     lab.ok(&["--yes", "rewind", "1"]);
     before.assert_same(&lab.manifest(), "all together");
+}
+
+fn one_by_one(lab: &Lab, names: &[PathBuf]) {
+    for n in names {
+        let given = lab.ws().join(n);
+        let args = ["--yes", "rewind", "1", "--path"].map(OsStr::new);
+        let a = lab.run(&[&args[..], &[given.as_os_str()]].concat());
+        assert_eq!(a.code, Some(0), "{}: {}", n.display(), a.text());
+        assert_eq!(
+            std::fs::read(lab.at(n)).expect("read"),
+            b"v1\n",
+            "{}",
+            n.display()
+        );
+    }
 }
 
 /// P063 P064 P066: links are links: what they point to is neither written nor read.

@@ -24,6 +24,9 @@ pub enum Trust {
     Lineage,
     /// Nothing: every byte and attribute is read.
     Nothing,
+    /// Nothing, either; but files may have names outside of the tree, so that numbers of links may differ.
+    /// (That the names inside belong together is checked in any case.)
+    NothingShared,
 }
 
 /// Most differences that are reported.
@@ -40,8 +43,7 @@ struct Check<'a> {
     devs: [(u32, u32); 2],
     /// Equal change times before this are proof.
     proof: Option<(i64, u32)>,
-    /// Numbers of links must agree: everything is compared, and no file can have a name outside (as one in a
-    /// plain folder can; that the names inside belong together is checked in any case).
+    /// Everything is compared and no file has a name outside, so that numbers of links must agree.
     counted: bool,
     first: [HashMap<u64, Vec<u8>>; 2],
     todo: Vec<Todo>,
@@ -77,7 +79,7 @@ pub fn differences(
         proof: older
             .filter(|_| trust == Trust::Lineage)
             .map(|(s, ns)| (s.saturating_sub(1), ns)),
-        counted: selected.is_none() && trust == Trust::Lineage,
+        counted: selected.is_none() && trust != Trust::NothingShared,
         first: [HashMap::new(), HashMap::new()],
         todo: Vec::new(),
         found: Vec::new(),
