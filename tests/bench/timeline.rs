@@ -47,7 +47,7 @@ fn turn(t: &Tracked, store: &mut Store, files: usize, number: usize) {
             let path = t.workspace().join(name((k * files / DIRTY + number) % files));
             std::fs::write(path, format!("{number} {k}\n")).expect("change");
         }
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             std::fs::write(t.workspace().join("first.txt"), format!("{number}\n")).expect("change");
         }
     }
