@@ -717,3 +717,50 @@ fn an_immutable_or_append_only_root_hinders_neither_comparisons_nor_removal() {
         chattr("-");
     }
 }
+
+#[test]
+fn what_is_said_to_be_untouched_is_in_no_list() {
+    let b = BtrfsBox::new();
+    let s = b.sandbox();
+    let v = b.vault(&s);
+    for path in ["same", "content", "mode", "gone", "dir/inside", "a/renamed"] {
+        s.write(path, "x");
+    }
+    let take = || v.checkpoint(&manual()).expect("checkpoint").meta.id;
+    let untouched =
+        |a: &CheckpointId, b: &CheckpointId, p: &str| v.untouched(a, b, Path::new(p)).expect("looked at");
+    // just written, it could have been written again within the same tick of the clock
+    let (a, z) = (take(), take());
+    assert!(!untouched(&a, &z, "same"));
+    assert!(untouched(&a, &z, "never/there"));
+    let mut first = a;
+    assert!(
+        wait_until(Duration::from_secs(20), || {
+            first = take();
+            untouched(&first, &take(), "same")
+        }),
+        "it never settles"
+    );
+    s.write("content", "y");
+    s.write("new", "x");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(s.live.join("mode"), mode).expect("chmod");
+    std::fs::remove_file(s.live.join("gone")).expect("remove");
+    std::fs::rename(s.live.join("a"), s.live.join("b")).expect("rename");
+    let last = take();
+    let states = [State::Checkpoint(first.clone()), State::Checkpoint(last.clone())];
+    let list =
+        respool::engine::vault::Vault::changes(&v, &states[0], &states[1], false, &Silent).expect("list");
+    assert_eq!(list.len(), 5, "{list:?}");
+    for change in &list {
+        for path in [&*change.path, change.old_path()] {
+            assert!(
+                !v.untouched(&first, &last, path).expect("looked at"),
+                "{change:?}"
+            );
+        }
+    }
+    for path in ["same", "dir/inside", "never/there"] {
+        assert!(untouched(&first, &last, path), "{path}");
+    }
+}

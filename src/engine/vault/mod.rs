@@ -47,6 +47,11 @@ pub trait Vault: Send + Sync {
     fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content>;
     /// The entries of one folder, sorted by name.
     fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>>;
+    /// True if it is certain, without making a list, that nothing of this path differs between two checkpoints;
+    /// false says nothing. (What lies below a folder is another path.)
+    fn untouched(&self, _a: &CheckpointId, _b: &CheckpointId, _path: &Path) -> Result<bool> {
+        Ok(false)
+    }
     /// Makes the present state equal to `target` in place. `from` is the present state: a checkpoint taken
     /// after all writers were stopped, or [`State::Now`], of which a temporary one is taken then. Safe to
     /// run again after a kill, with `Now`.

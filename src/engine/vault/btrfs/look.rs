@@ -12,7 +12,7 @@ use nix::libc;
 use rustix::fs::{AtFlags, OFlags};
 
 use super::super::super::subvolume::{open_beneath, open_dir};
-use super::super::super::{Content, EngineError, Entry, FileType, Result, State};
+use super::super::super::{CheckpointId, Content, EngineError, Entry, FileType, Result, State};
 use super::BtrfsVault;
 
 /// The tree to look into: for "now" the live one itself, as no snapshot is needed to look at one file.
@@ -78,6 +78,38 @@ impl BtrfsVault {
     /// The entries of one folder, sorted by name.
     pub fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>> {
         entries_in(self.tree(state)?.as_fd(), path)
+    }
+}
+
+/// An inode changed this long before a snapshot cannot have been changed again after it with the same time.
+const SETTLED_S: i64 = 2;
+
+/// What of an inode tells that nothing of it changed: any change of content or attributes sets the change time.
+type Stamp = (u64, u32, u64, i64, i64);
+
+/// The stamp of a path below an open directory; `None` where there is no such path.
+fn stamp_of(root: impl AsFd, path: &Path) -> Result<Option<Stamp>> {
+    let stat = match open_beneath(root, path, OFlags::PATH).map_err(lookup(path)) {
+        Ok(handle) => rustix::fs::fstat(&handle).map_err(|e| EngineError::io("look at", path)(e.into()))?,
+        Err(EngineError::NoPath { .. }) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let nanos = i64::try_from(stat.st_ctime_nsec).unwrap_or(0);
+    Ok(Some((stat.st_ino, stat.st_mode, size, stat.st_ctime, nanos)))
+}
+
+impl BtrfsVault {
+    /// True if it is certain that nothing of this path differs between two checkpoints.
+    pub fn untouched(&self, a: &CheckpointId, b: &CheckpointId, path: &Path) -> Result<bool> {
+        let (a, b) = (State::Checkpoint(a.clone()), State::Checkpoint(b.clone()));
+        let (a, b) = (self.open_state(&a)?, self.open_state(&b)?);
+        let settled = |s: &Stamp| s.3 < a.made().0.min(b.made().0) - SETTLED_S;
+        Ok(match (stamp_of(a.fd(), path)?, stamp_of(b.fd(), path)?) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one == other && settled(&one),
+            _ => false,
+        })
     }
 }
 

@@ -76,6 +76,10 @@ impl Vault for BtrfsVault {
         changes(&tree(&a), &tree(&b), times, PartKind::Workspace, progress)
     }
 
+    fn untouched(&self, a: &CheckpointId, b: &CheckpointId, path: &Path) -> Result<bool> {
+        Self::untouched(self, a, b, path)
+    }
+
     fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content> {
         Self::read(self, state, path, limit)
     }
