@@ -61,6 +61,21 @@ pub fn alive(pid: i32, start: u64) -> bool {
     stat(pid).is_some_and(|s| s.start == start && !matches!(s.state, 'Z' | 'X'))
 }
 
+/// True if every thread of the process is stopped or dead.
+pub fn all_stopped(pid: i32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    tasks.filter_map(Result::ok).all(|task| {
+        let text = fs::read(task.path().join("stat")).unwrap_or_default();
+        let state = text
+            .iter()
+            .rposition(|&b| b == b')')
+            .and_then(|i| text.get(i + 2));
+        state.is_none_or(|s| matches!(s, b'T' | b't' | b'Z' | b'X'))
+    })
+}
+
 /// This process and all its ancestors.
 pub fn lineage() -> Vec<i32> {
     let mut pids = vec![std::process::id() as i32];

@@ -219,7 +219,7 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
         .hint("untrack the workspace itself"));
     }
     recover_first(app, &site)?;
-    let blockers = untrack_blockers(&site);
+    let blockers = untrack_blockers(&site)?;
     if app.global.dry_run {
         let steps = [
             "copy the present content beside the workspace",

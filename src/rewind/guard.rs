@@ -165,6 +165,10 @@ pub fn stopped_by(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
         .filter_map(|b| b.pid)
         .map(|p| p.to_string())
         .collect();
+    if pids.is_empty() {
+        let why = format!("{}: {}", shown_path(path), first.what);
+        return Some(refused(path, why, "move it away or unmount it, then try again"));
+    }
     let why = format!(
         "{}: process {} ({})",
         shown_path(path),

@@ -44,9 +44,8 @@ impl Ground<'_> {
                 let cause = RewindError::NoOperation(
                     record.error.clone().unwrap_or_else(|| "it was cut short".into()),
                 );
-                let _frozen = self.freeze.freeze()?;
-                self.safety(&record)?;
-                match self.take_back(&mut record, cause) {
+                let mut frozen = self.freeze.freeze()?;
+                match self.take_back(&mut record, &mut frozen, cause) {
                     RewindError::RolledBack { .. } => How::RolledBack,
                     other => return Err(other),
                 }
@@ -61,15 +60,15 @@ impl Ground<'_> {
     }
 
     fn finish_or_take_back(&self, record: &mut Record, progress: &dyn Progress) -> Result<How> {
-        let _frozen = self.freeze.freeze()?;
+        let mut frozen = self.freeze.freeze()?;
         // somebody may have worked here since the crash: that must not be lost
         let left = State::Checkpoint(self.safety(record)?);
-        match self.restore_and_check(record, &left, progress).map(drop) {
-            Ok(()) => {
+        match self.restore_and_check(record, &left, &mut frozen, progress) {
+            Ok(_) => {
                 self.finish(record)?;
                 Ok(How::Finished)
             }
-            Err(cause) => match self.take_back(record, cause) {
+            Err(cause) => match self.take_back(record, &mut frozen, cause) {
                 RewindError::RolledBack { .. } => Ok(How::RolledBack),
                 other => Err(other),
             },

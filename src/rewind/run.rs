@@ -17,6 +17,9 @@ use crate::text::shown;
 /// How long a writing command waits for another one.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often a restore is tried while writers slip in.
+const ATTEMPTS: u32 = 8;
+
 /// What a rewind works on.
 pub struct Ground<'a> {
     /// The vault of the workspace.
@@ -61,15 +64,15 @@ impl Ground<'_> {
         self.log.begin(&mut record)?;
         fault_point("rewind-planned");
         progress.step("stopping writers", 0, 0);
-        let frozen = match self.freeze.freeze() {
+        let mut frozen = match self.freeze.freeze() {
             Ok(frozen) => frozen,
-            Err(cause) => return Err(self.take_back(&mut record, cause.into())),
+            Err(cause) => return Err(self.take_back(&mut record, &mut Frozen::default(), cause.into())),
         };
         fault_point("rewind-frozen");
         // writers stay stopped until the record is closed, whichever way it goes
-        match self.carry_out(&mut record, &frozen, progress) {
+        match self.carry_out(&mut record, &mut frozen, progress) {
             Ok(outcome) => Ok(outcome),
-            Err(cause) => Err(self.take_back(&mut record, cause)),
+            Err(cause) => Err(self.take_back(&mut record, &mut frozen, cause)),
         }
     }
 
@@ -98,14 +101,20 @@ impl Ground<'_> {
         Ok(self.vault.checkpoint(&new)?.meta.id)
     }
 
-    fn carry_out(&self, record: &mut Record, frozen: &Frozen, progress: &dyn Progress) -> Result<Outcome> {
+    fn carry_out(
+        &self,
+        record: &mut Record,
+        frozen: &mut Frozen,
+        progress: &dyn Progress,
+    ) -> Result<Outcome> {
         progress.step("safety checkpoint", 0, 0);
         let safety = self.safety(record)?;
         fault_point("rewind-safety");
         record.safety = Some(safety.clone());
         self.log.advance(record, Phase::Applying)?;
         fault_point("rewind-applying");
-        let changed = self.restore_and_check(record, &State::Checkpoint(safety.clone()), progress)?;
+        let from = State::Checkpoint(safety.clone());
+        let changed = self.restore_and_check(record, &from, frozen, progress)?;
         fault_point("rewind-checked");
         self.finish(record)?;
         fault_point("rewind-closed");
@@ -120,11 +129,13 @@ impl Ground<'_> {
         })
     }
 
-    /// Restores the record's target and proves that it is equal; a second try covers a writer that slipped in.
+    /// Restores the record's target and proves that it is equal. Where a writer slipped in it is stopped, and
+    /// what it wrote goes into a safety checkpoint of its own before the next try.
     pub(super) fn restore_and_check(
         &self,
         record: &Record,
         from: &State,
+        frozen: &mut Frozen,
         progress: &dyn Progress,
     ) -> Result<u64> {
         let target = record
@@ -134,22 +145,33 @@ impl Ground<'_> {
         let selection = record.selection();
         let mut changed = 0;
         let mut from = from.clone();
-        let mut last = Vec::new();
-        for attempt in 0..2 {
-            if attempt > 0 {
-                // what a writer slipped in is in no checkpoint yet
-                from = State::Checkpoint(self.safety(record)?);
-            }
+        for attempt in 1.. {
             progress.step("restoring", 0, 0);
-            changed += self.vault.restore(&from, &target, &selection, progress)?.changed;
-            fault_point("rewind-restored");
-            progress.step("checking", 0, 0);
-            last = self.vault.verify(&target, &selection, progress)?;
-            if last.is_empty() {
-                return Ok(changed);
+            let tried = self.vault.restore(&from, &target, &selection, progress);
+            let cause = match tried {
+                Err(e) => RewindError::from(e),
+                Ok(restored) => {
+                    changed += restored.changed;
+                    fault_point("rewind-restored");
+                    progress.step("checking", 0, 0);
+                    let differs = self.vault.verify(&target, &selection, progress)?;
+                    if differs.is_empty() {
+                        return Ok(changed);
+                    }
+                    RewindError::NotEqual(differs)
+                }
+            };
+            if progress.cancelled() || attempt == ATTEMPTS {
+                return Err(cause);
             }
+            let caught = self.freeze.catch(frozen)?;
+            let again = caught > 0 || attempt == 1 && matches!(cause, RewindError::NotEqual(_));
+            let Some(safety) = again.then(|| self.safety(record)).and_then(Result::ok) else {
+                return Err(cause);
+            };
+            from = State::Checkpoint(safety);
         }
-        Err(RewindError::NotEqual(last))
+        Ok(changed)
     }
 
     /// Closes a record that reached its target, and marks what it took back.
@@ -162,9 +184,14 @@ impl Ground<'_> {
 
     /// After a failure: back to the safety checkpoint if anything can have changed. Gives the error to show.
     /// The caller keeps the writers stopped.
-    pub(super) fn take_back(&self, record: &mut Record, cause: RewindError) -> RewindError {
+    pub(super) fn take_back(
+        &self,
+        record: &mut Record,
+        frozen: &mut Frozen,
+        cause: RewindError,
+    ) -> RewindError {
         record.error = Some(cause.to_string());
-        let back = || -> Result<()> {
+        let mut back = || -> Result<()> {
             let Some(safety) = record.safety.clone() else {
                 return Ok(());
             };
@@ -173,9 +200,9 @@ impl Ground<'_> {
             fault_point("rewind-rolling-back");
             back.target = Some(safety);
             back.paths = None;
-            // a writer that is not stopped may have been at work since; without room it goes without
-            let left = self.safety(record).map_or(State::Now, State::Checkpoint);
-            self.restore_and_check(&back, &left, &crate::progress::Silent)?;
+            // what somebody wrote meanwhile must not be lost; a full pool may have no room for it
+            let from = self.safety(&back).map_or(State::Now, State::Checkpoint);
+            self.restore_and_check(&back, &from, frozen, &crate::progress::Silent)?;
             Ok(())
         };
         match back() {

@@ -402,7 +402,9 @@ fn adopt(work: &mut Work<'_>) -> Result<()> {
     let info = subvolume::root_info(&work.folder).map_err(EngineError::io("look at", &path))?;
     let info = info.ok_or_else(|| EngineError::NotManaged { path: path.clone() })?;
     work.record.live_uuid = subvolume::hex(&info.uuid);
-    work.record.extra.insert("was_subvolume".into(), true.into());
+    work.record
+        .extra
+        .insert(super::untrack::WAS_SUBVOLUME.into(), true.into());
     work.record.tracked = true;
     work.dir.write_record(&work.record)?;
     let live = bind::open_folder(&path).map_err(EngineError::io("open", &path))?;

@@ -14,25 +14,43 @@ use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::changes::Tree;
 use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::copy::copy_tree;
-use crate::engine::{CheckpointKind, EngineError, How as By, NewCheckpoint, Selection, State};
+use crate::engine::{
+    CheckpointKind, EngineError, How as By, NewCheckpoint, Selection, State, ioctl, subvolume,
+};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
 use crate::sandbox::freeze::Freeze;
 use crate::sandbox::site::{Site, is_own_stub, shows};
+use crate::text::shown_path;
+
+/// The mark of a workspace that was a subvolume before respool came: it stays one.
+pub(super) const WAS_SUBVOLUME: &str = "was_subvolume";
 
 /// Who stands in the way.
-pub fn untrack_blockers(site: &Site) -> Vec<Blocker> {
-    site.holders()
+pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
+    if site.record.extra.contains_key(WAS_SUBVOLUME) {
+        return Ok(Vec::new()); // nothing is moved
+    }
+    let mut all: Vec<Blocker> = site
+        .holders()
         .iter()
         .filter_map(|h| occupant(h, site.path()))
-        .collect()
+        .collect();
+    // what is in no checkpoint would not come along
+    all.extend(site.not_covered()?.iter().map(|inside| Blocker {
+        kind: "nested",
+        pid: None,
+        what: format!("{} is a subvolume or a mount inside it", shown_path(inside)),
+        stops: true,
+    }));
+    Ok(all)
 }
 
 /// Does it. The caller was told yes.
 pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     let path = site.path();
-    if let Some(e) = stopped_by(path, &untrack_blockers(site)) {
+    if let Some(e) = stopped_by(path, &untrack_blockers(site)?) {
         return Err(e);
     }
     site.vault.guard()?;
@@ -40,7 +58,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     let log = Log::open(site.dir())?;
     let _lock = log.lock(path, PATIENCE)?;
     let mut journal = Record::new(OperationKind::Untrack);
-    journal.words = Some(format!("untrack {}", crate::text::shown_path(path)));
+    journal.words = Some(format!("untrack {}", shown_path(path)));
     log.begin(&mut journal)?;
     fault_point("untrack-begun");
     let mut record = site.record.clone();
@@ -104,6 +122,8 @@ fn give_back(
     drop(kept);
     // from here nothing may be written to the live tree any more
     let _frozen = site.freezer().freeze()?;
+    freeze_live(dir, record, true)?;
+    fault_point("untrack-read-only");
     let since = site.vault.verify(&last, &Selection::All, progress)?;
     if !since.is_empty() {
         return Err(RewindError::NotEqual(since));
@@ -118,6 +138,23 @@ fn give_back(
     clean(&beside, record)?;
     fault_point("untrack-cleaned");
     log.close(journal, OperationState::Done)
+}
+
+/// Makes the live tree read-only, or writable again: a program that still stands in it gets an error instead
+/// of writing where nobody looks.
+fn freeze_live(dir: &SandboxDir, record: &SandboxRecord, read_only: bool) -> Result<()> {
+    let path = &record.path;
+    let live = match record.place {
+        Place::Pool => dir
+            .live()?
+            .ok_or_else(|| EngineError::NotManaged { path: path.clone() })?,
+        Place::Own => bind::open_folder(path).map_err(EngineError::io("open", path))?,
+    };
+    let info = subvolume::root_info(&live).map_err(EngineError::io("look at", path))?;
+    if info.is_none_or(|i| subvolume::hex(&i.uuid) != record.live_uuid) {
+        return Err(EngineError::NotManaged { path: path.clone() }.into());
+    }
+    Ok(ioctl::set_read_only(&live, read_only).map_err(EngineError::io("lock or unlock", path))?)
 }
 
 /// The plain folder takes the place of the mount (or of the subvolume).
@@ -172,6 +209,7 @@ pub(super) fn again(
         }
         Phase::Cleaning => finish(dir, log, journal, record, &beside),
         _ => {
+            freeze_live(dir, record, false)?;
             remove_aside(&beside, journal)?;
             log.close(journal, OperationState::RolledBack)?;
             Ok(How::RolledBack)

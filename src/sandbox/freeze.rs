@@ -2,13 +2,15 @@
 //! is stopped holds a pipe, and lets all of them go on when respool is done or dies.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::holders::{Holder, Place, holders};
+use super::holders::{Holder, Place, holders, known};
+use super::writers::Writers;
 use crate::failure::{Explain, Kind};
 use crate::process;
 
@@ -50,12 +52,20 @@ impl Explain for FreezeError {
 pub trait Freeze {
     /// Stops them; they go on when the guard is dropped, or when this process dies.
     fn freeze(&self) -> Result<Frozen, FreezeError>;
+
+    /// After something was changed all the same: finds who did it and stops it, too. Returns how many more
+    /// were stopped.
+    fn catch(&self, _frozen: &mut Frozen) -> Result<usize, FreezeError> {
+        Ok(0)
+    }
 }
 
 /// Stopped writers. They go on when it is dropped.
 #[derive(Debug, Default)]
 pub struct Frozen {
     helper: Option<(Child, Option<ChildStdin>)>,
+    /// Names who writes, from the first surprise on.
+    writers: Option<Writers>,
     /// Who was stopped.
     pub stopped: Vec<Holder>,
     /// Holders that were left alone: a working directory only, or respool's own session.
@@ -64,13 +74,40 @@ pub struct Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        if let Some((mut child, pipe)) = self.helper.take() {
-            drop(pipe);
-            if let Err(e) = child.wait() {
-                tracing::warn!("the thawing helper: {e}");
-            }
+        let Some((child, pipe)) = self.helper.take() else {
+            return;
+        };
+        // not left to the helper: somebody may have killed or stopped it
+        for h in &self.stopped {
+            go_on(h.pid, h.start);
+        }
+        drop(pipe);
+        if let Err(e) = end(child) {
+            tracing::warn!("the thawing helper: {e}");
         }
     }
+}
+
+/// Lets a stopped process go on, if it is still the one that was stopped.
+fn go_on(pid: i32, start: u64) {
+    if process::alive(pid, start)
+        && let Err(e) = kill(Pid::from_raw(pid), Signal::SIGCONT)
+    {
+        tracing::warn!("process {pid}: {e}");
+    }
+}
+
+/// Waits for the helper, which has nothing left to do; one that does not end is killed.
+fn end(mut child: Child) -> std::io::Result<()> {
+    let until = Instant::now() + Duration::from_secs(2);
+    while child.try_wait()?.is_none() {
+        if Instant::now() > until {
+            child.kill()?;
+            return child.wait().map(drop);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Freezes nothing: for parts that no process can hold, and for tests.
@@ -84,11 +121,16 @@ impl Freeze for NoWriters {
 }
 
 /// Stops the holders of the subvolume with this device number by SIGSTOP.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct StopHolders {
     /// The device number of the live subvolume.
     pub device: u64,
+    /// The mount of the top level of its file system, and the id of the live subvolume.
+    pub tree: Option<(PathBuf, u64)>,
 }
+
+/// How long writers are watched before the first of them is stopped.
+const WATCH: Duration = Duration::from_millis(100);
 
 impl Freeze for StopHolders {
     fn freeze(&self) -> Result<Frozen, FreezeError> {
@@ -119,6 +161,32 @@ impl Freeze for StopHolders {
         }
         Ok(frozen)
     }
+
+    fn catch(&self, frozen: &mut Frozen) -> Result<usize, FreezeError> {
+        let before = frozen.stopped.len();
+        let Some((top, tree)) = &self.tree else {
+            return Ok(0);
+        };
+        if frozen.writers.is_none() {
+            match Writers::watch(top, *tree) {
+                Ok(writers) => frozen.writers = Some(writers),
+                // kernels before 6.8 cannot
+                Err(e) => tracing::debug!("who writes cannot be seen: {e}"),
+            }
+            std::thread::sleep(WATCH);
+        }
+        let wrote = frozen.writers.as_ref().map(Writers::seen).unwrap_or_default();
+        let all = holders(&Place::Device(self.device));
+        // a program that works through short-lived others is found by its working folder only
+        for h in known(&wrote).into_iter().chain(all) {
+            let met = |s: &Holder| s.pid == h.pid && s.start == h.start;
+            if !h.own && !frozen.stopped.iter().any(met) {
+                frozen.left.retain(|l| !met(l));
+                stop(frozen, h)?;
+            }
+        }
+        Ok(frozen.stopped.len() - before)
+    }
 }
 
 fn stop(frozen: &mut Frozen, holder: Holder) -> Result<(), FreezeError> {
@@ -148,9 +216,7 @@ fn stop(frozen: &mut Frozen, holder: Holder) -> Result<(), FreezeError> {
         Err(_) => return Err(failed()),
     }
     let until = Instant::now() + Duration::from_secs(3);
-    while process::stat(holder.pid)
-        .is_some_and(|s| s.start == holder.start && !matches!(s.state, 'T' | 't' | 'Z' | 'X'))
-    {
+    while process::alive(holder.pid, holder.start) && !process::all_stopped(holder.pid) {
         if Instant::now() > until {
             return Err(failed());
         }
@@ -196,11 +262,7 @@ pub fn thaw_helper() -> std::io::Result<()> {
         }
     }
     for (pid, start) in stopped {
-        if process::alive(pid, start)
-            && let Err(e) = kill(Pid::from_raw(pid), Signal::SIGCONT)
-        {
-            tracing::warn!("process {pid}: {e}");
-        }
+        go_on(pid, start);
     }
     Ok(())
 }

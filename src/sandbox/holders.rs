@@ -1,5 +1,6 @@
 //! Who holds files of a part: processes with an open file, a mapping, a root or a working directory in it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -113,6 +114,24 @@ pub fn holders(place: &Place<'_>) -> Vec<Holder> {
         .map(|h| Holder {
             own: is_own(h.pid, &lineage, own.as_ref()),
             ..h
+        })
+        .collect()
+}
+
+/// Processes that were seen to write, as holders; those that are gone are left out.
+pub fn known(pids: &BTreeSet<i32>) -> Vec<Holder> {
+    let own = process::stat(std::process::id() as i32);
+    let lineage = process::lineage();
+    let stats = pids.iter().filter_map(|pid| process::stat(*pid));
+    stats
+        .map(|s| Holder {
+            pid: s.pid,
+            start: s.start,
+            writes: true,
+            open: false,
+            cwd: false,
+            own: is_own(s.pid, &lineage, own.as_ref()),
+            comm: s.comm,
         })
         .collect()
 }

@@ -8,3 +8,4 @@ pub mod mounts;
 pub mod quiet;
 pub mod registry;
 pub mod site;
+pub mod writers;

@@ -23,6 +23,7 @@ pub struct Site {
     btrfs: Option<(Arc<Pool>, Arc<BtrfsVault>)>,
     dir: PathBuf,
     device: u64,
+    tree_id: u64,
 }
 
 impl Site {
@@ -49,6 +50,9 @@ impl Site {
         let device = bind::stat(&live)
             .map_err(EngineError::io("look at", &record.path))?
             .st_dev;
+        let tree_id = subvolume::root_info(&live)
+            .map_err(EngineError::io("look at", &record.path))?
+            .map_or(0, |i| i.tree_id);
         let path = dir.path().to_owned();
         let vault = Arc::new(BtrfsVault::open(&pool, &record.id, live)?);
         Ok(Self {
@@ -57,6 +61,7 @@ impl Site {
             btrfs: Some((pool, vault)),
             dir: path,
             device,
+            tree_id,
         })
     }
 
@@ -116,7 +121,11 @@ impl Site {
 
     /// How its writers are stopped.
     pub fn freezer(&self) -> StopHolders {
-        StopHolders { device: self.device }
+        let top = self.btrfs.as_ref().map(|(pool, _)| pool.mount().to_owned());
+        StopHolders {
+            device: self.device,
+            tree: top.map(|top| (top, self.tree_id)),
+        }
     }
 
     /// Who holds files in it.
