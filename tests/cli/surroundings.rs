@@ -1,8 +1,7 @@
 //! What a command finds around it: sudo, a config file, a closed pipe, no terminal.
 
-use std::process::Stdio;
-
 use std::os::fd::AsRawFd;
+use std::process::Stdio;
 
 use crate::contract::small;
 use crate::lab::{Answer, Lab, error_text};
