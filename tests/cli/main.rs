@@ -7,8 +7,10 @@ mod common;
 mod lab;
 mod manifest;
 
+mod actors;
 mod contract;
 mod kill;
+mod kill_adopt;
 mod messages;
 mod names;
 mod now;
@@ -18,4 +20,5 @@ mod pool;
 mod refuse;
 mod repo;
 mod rounds;
+mod surroundings;
 mod texts;

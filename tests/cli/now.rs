@@ -1,6 +1,7 @@
 //! P091: comparisons with the present while it changes, and what killed ones leave.
 
-use crate::lab::{Lab, Writer};
+use crate::actors::Writer;
+use crate::lab::Lab;
 
 #[test]
 fn p091_a_comparison_with_now_while_a_writer_runs() {

@@ -111,14 +111,14 @@ fn p071_mounts_and_other_workspaces() {
 #[test]
 fn a_writer_stands_in_the_way_of_track_and_untrack() {
     let lab = Lab::plain(|ws| std::fs::write(ws.join("f"), "x").expect("write"));
-    let writer = crate::lab::Writer::start(&lab, "f");
+    let writer = crate::actors::Writer::start(&lab, "f");
     let said = lab.fails(3, &["--yes", "track", lab.ws_text(), "--size", "512M"]);
     assert!(said.contains("process"), "{said}");
     assert!(!lab.state().join("pool.img").exists());
     writer.assert_runs("refused");
     drop(writer);
     lab.track();
-    let writer = crate::lab::Writer::start(&lab, "f");
+    let writer = crate::actors::Writer::start(&lab, "f");
     lab.fails(3, &["--yes", "untrack", lab.ws_text()]);
     writer.assert_runs("refused");
 }
