@@ -55,6 +55,7 @@ const UNTRACK: &[&str] = &[
     "checkpoint-recorded",
     "checkpoint-taken",
     "untrack-copied",
+    "untrack-read-only",
     "untrack-switching",
     "untrack-unmounted",
     "untrack-exchanged",

@@ -16,4 +16,5 @@ mod pool;
 mod refuse;
 mod repo;
 mod rounds;
+mod strays;
 mod texts;
