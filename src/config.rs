@@ -96,7 +96,7 @@ impl Config {
     /// Reads the named file, or `config.toml` in the config folder if it is there.
     pub fn load(named: Option<&Path>, dir: &Path) -> Result<Self, ConfigError> {
         let path = named.map_or_else(|| dir.join("config.toml"), Path::to_owned);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match crate::paths::read_text(&path) {
             Ok(text) => text,
             Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
@@ -11,6 +12,34 @@ use crate::conversation::Roots;
 
 /// The state folder of root, and the second place where pools are looked for.
 pub const SYSTEM_STATE: &str = "/var/lib/respool";
+
+/// The most that is read of a file that holds settings or a list.
+const MOST: u64 = 16 << 20;
+
+/// The bytes of a regular file, at most 16 MiB. Never waits for a pipe, never starts a device.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if meta.len() > MOST {
+        return Err(io::Error::other("it is too large"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`read_file`], as text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_file(path)?)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
+}
 
 /// The user on whose behalf this process works.
 #[derive(Debug, Clone, PartialEq, Eq)]

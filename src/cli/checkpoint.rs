@@ -42,6 +42,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         });
     }
     let tools = Tools::of(site)?;
+    site.vault.guard()?;
     let started = Instant::now();
     let lock = tools.ground().lock()?;
     tools.log.none_interrupted()?;

@@ -74,11 +74,14 @@ fn pools(app: &App) -> Check {
         .registry
         .pools()
         .into_iter()
-        .filter_map(|(_, p)| p.err().map(|e| e.to_string()))
+        .filter_map(|(_, pool)| match pool.and_then(|p| p.status()) {
+            Ok(status) => status.trouble,
+            Err(e) => Some(e.to_string()),
+        })
         .collect();
     let n = app.desk.registry.listed().len();
     let detail = if trouble.is_empty() {
-        format!("{n} known, all can be opened")
+        format!("{n} known, all can be written")
     } else {
         trouble.join("; ")
     };

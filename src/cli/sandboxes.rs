@@ -8,6 +8,7 @@ use super::app::App;
 use super::output::Done;
 use crate::engine::catalog::Listed;
 use crate::engine::pool::Pool;
+use crate::failure::Explain;
 use crate::rewind::adopt::shows;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
@@ -18,10 +19,17 @@ pub fn run(app: &App) -> Done {
     let Census {
         pools,
         sandboxes: all,
-        trouble,
+        mut trouble,
     } = app.desk.registry.all()?;
+    if all.is_empty() && !trouble.is_empty() {
+        // "nothing is tracked" would be no answer
+        return Err(trouble.swap_remove(0).into());
+    }
     for e in &trouble {
         app.out.say(format!("respool: {e}"));
+        if let Some(hint) = e.hint() {
+            app.out.say(format!("  hint: {hint}"));
+        }
     }
     let rows: Vec<Value> = all.iter().map(|(i, l)| row(&pools[*i], l)).collect();
     app.out.result(&rows, || {

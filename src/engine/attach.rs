@@ -11,6 +11,7 @@ use nix::libc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::{EngineError, Result, image, ioctl};
+use crate::text;
 
 /// The exclusive right to look for, make and mount the attachment of one image; other processes wait.
 /// Ends with the value.
@@ -103,6 +104,31 @@ pub fn attached(image: &Path) -> Result<Option<Attached>> {
         }
     }
     Ok(None)
+}
+
+/// The error for an image that is not at its path: where it is deleted but in use, how to save it.
+pub(crate) fn missing(image: &Path, error: io::Error) -> EngineError {
+    let mark = [image.as_os_str().as_bytes(), b" (deleted)"].concat();
+    let names = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let device = names.map(|e| e.file_name()).find(|name| {
+        let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+        std::fs::read(file).is_ok_and(|text| text.trim_ascii_end() == mark)
+    });
+    let Some(device) = device.filter(|_| error.kind() == io::ErrorKind::NotFound) else {
+        return EngineError::io("find the image", image)(error);
+    };
+    EngineError::Refused {
+        why: format!(
+            "the image {} was deleted while it is in use",
+            text::shown_path(image)
+        ),
+        path: Some(image.to_owned()),
+        hint: Some(format!(
+            "its content is still there: sync; sudo cp --sparse=always /dev/{} {}; then unmount what is mounted from it, and run: respool pool mount",
+            device.to_string_lossy(),
+            text::shell_word(image)
+        )),
+    }
 }
 
 /// Flags and block size to try, best first: past the page cache with 4 KiB blocks, as Btrfs writes.

@@ -95,6 +95,19 @@ impl EngineError {
     }
 }
 
+/// What helps against an error of a system call.
+pub fn io_hint(error: &io::Error) -> Option<String> {
+    use nix::libc::{EACCES, EMFILE, ENOSPC, EPERM, EROFS};
+    let hint = match error.raw_os_error()? {
+        EPERM | EACCES => "run it as root: sudo respool ...",
+        ENOSPC => "free space, or run: respool prune; respool pool grow",
+        EROFS => "the file system is read-only; see: respool pool status",
+        EMFILE => "allow more open files: ulimit -n 1024",
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
 impl Explain for EngineError {
     fn kind(&self) -> Kind {
         match self {
@@ -120,16 +133,7 @@ impl Explain for EngineError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Io { source, .. } => match source.raw_os_error() {
-                Some(nix::libc::EPERM | nix::libc::EACCES) => Some("run it as root: sudo respool ...".into()),
-                Some(nix::libc::ENOSPC) => {
-                    Some("free space, or run: respool prune; respool pool grow".into())
-                }
-                Some(nix::libc::EROFS) => {
-                    Some("the file system is read-only; see: respool pool status".into())
-                }
-                _ => None,
-            },
+            Self::Io { source, .. } => io_hint(source),
             Self::NoCheckpoint { .. } => Some("respool timeline lists the checkpoints".into()),
             Self::NotManaged { .. } => {
                 Some("it was replaced or unmounted; see: respool sandboxes, respool pool mount".into())

@@ -28,6 +28,7 @@ const CSUM_END: usize = 0x20;
 const FSID: usize = 0x20;
 const BYTENR: usize = 0x30;
 const MAGIC: usize = 0x40;
+const TOTAL_BYTES: usize = 0x70;
 const INCOMPAT: usize = 0xbc;
 const CSUM_TYPE: usize = 0xc4;
 const METADATA_UUID: usize = 0x23b;
@@ -226,6 +227,17 @@ pub(crate) fn fsid_of(file: &File, image: &Path) -> Result<[u8; 16]> {
     let crc32c_used = block[CSUM_TYPE..CSUM_TYPE + 2] == [0, 0];
     if crc32c_used && sum != crc32c::crc32c(&block[CSUM_END..]) {
         return Err(damaged("the superblock of the image has a wrong checksum"));
+    }
+    let has = file
+        .metadata()
+        .map_err(EngineError::io("look at the image", image))?
+        .len();
+    let needs = u64_at(&block, TOTAL_BYTES);
+    if has < needs {
+        let (has, needs) = (text::size(has), text::size(needs));
+        return Err(damaged(&format!(
+            "the image is cut off: it has {has}, the file system in it needs {needs}"
+        )));
     }
     let mut fsid = [0u8; 16];
     fsid.copy_from_slice(&block[FSID..FSID + 16]);

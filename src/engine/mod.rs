@@ -5,7 +5,7 @@
 pub mod attach;
 pub mod catalog;
 pub mod changes;
-mod error;
+pub mod error;
 pub mod flags;
 pub mod image;
 #[expect(

@@ -75,9 +75,7 @@ impl Pool {
     /// Opens the pool in an image: attaches and mounts it if that is not done yet, finishes a growth that
     /// was cut short. Any number of processes may call it at once.
     pub fn open_image(image: &Path, mnt_dir: &Path) -> Result<Self> {
-        let image = image
-            .canonicalize()
-            .map_err(EngineError::io("find the image", image))?;
+        let image = image.canonicalize().map_err(|e| attach::missing(image, e))?;
         let lock = ImageLock::take(&image)?;
         let fsid = lock.fsid()?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));

@@ -133,6 +133,7 @@ impl Explain for RewindError {
             Self::NotEqual(_) => Some("something wrote at the same time; stop it and try again".into()),
             Self::Busy { .. } => Some("wait for it, then try again".into()),
             Self::Refused { hint, .. } => hint.clone(),
+            Self::Log { source, .. } => crate::engine::error::io_hint(source),
             Self::NoOperation(_) => Some("respool log lists the operations".into()),
             _ => None,
         }

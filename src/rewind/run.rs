@@ -165,7 +165,8 @@ impl Ground<'_> {
                 return Err(cause);
             }
             let caught = self.freeze.catch(frozen)?;
-            let again = caught > 0 || attempt == 1 && matches!(cause, RewindError::NotEqual(_));
+            // one that was about to end when the first were stopped cannot be found any more
+            let again = caught || attempt == 1;
             let Some(safety) = again.then(|| self.safety(record)).and_then(Result::ok) else {
                 return Err(cause);
             };

@@ -58,9 +58,9 @@ impl<'a> Tools<'a> {
     /// Does it, under the sandbox's lock.
     pub fn run(&self, order: &Order, progress: &dyn Progress) -> Result<Outcome> {
         let ground = self.ground();
+        self.site.vault.guard()?;
         let lock = ground.lock()?;
         self.still_fits(order)?;
-        self.site.vault.guard()?;
         ground.run(&lock, order, progress)
     }
 

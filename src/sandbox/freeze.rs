@@ -53,10 +53,10 @@ pub trait Freeze {
     /// Stops them; they go on when the guard is dropped, or when this process dies.
     fn freeze(&self) -> Result<Frozen, FreezeError>;
 
-    /// After something was changed all the same: finds who did it and stops it, too. Returns how many more
-    /// were stopped.
-    fn catch(&self, _frozen: &mut Frozen) -> Result<usize, FreezeError> {
-        Ok(0)
+    /// After something was changed all the same: finds who did it and stops it, too. False if nobody was
+    /// found.
+    fn catch(&self, _frozen: &mut Frozen) -> Result<bool, FreezeError> {
+        Ok(false)
     }
 }
 
@@ -162,10 +162,10 @@ impl Freeze for StopHolders {
         Ok(frozen)
     }
 
-    fn catch(&self, frozen: &mut Frozen) -> Result<usize, FreezeError> {
+    fn catch(&self, frozen: &mut Frozen) -> Result<bool, FreezeError> {
         let before = frozen.stopped.len();
         let Some((top, tree)) = &self.tree else {
-            return Ok(0);
+            return Ok(false);
         };
         if frozen.writers.is_none() {
             match Writers::watch(top, *tree) {
@@ -175,17 +175,29 @@ impl Freeze for StopHolders {
             }
             std::thread::sleep(WATCH);
         }
-        let wrote = frozen.writers.as_ref().map(Writers::seen).unwrap_or_default();
-        let all = holders(&Place::Device(self.device));
-        // a program that works through short-lived others is found by its working folder only
-        for h in known(&wrote).into_iter().chain(all) {
-            let met = |s: &Holder| s.pid == h.pid && s.start == h.start;
-            if !h.own && !frozen.stopped.iter().any(met) {
-                frozen.left.retain(|l| !met(l));
+        let mut wrote = false;
+        for _round in 0..8 {
+            let seen = frozen.writers.as_ref().map(Writers::seen).unwrap_or_default();
+            wrote |= !seen.is_empty();
+            // a program that works through short-lived others is found by its working folder only
+            let mut new = known(&seen);
+            new.extend(holders(&Place::Device(self.device)));
+            let met = |h: &Holder| {
+                frozen
+                    .stopped
+                    .iter()
+                    .any(|s| (s.pid, s.start) == (h.pid, h.start))
+            };
+            new.retain(|h| !h.own && !met(h));
+            if new.is_empty() {
+                break;
+            }
+            for h in new {
+                frozen.left.retain(|l| (l.pid, l.start) != (h.pid, h.start));
                 stop(frozen, h)?;
             }
         }
-        Ok(frozen.stopped.len() - before)
+        Ok(wrote || frozen.stopped.len() > before)
     }
 }
 

@@ -59,6 +59,12 @@ impl Explain for NotQuiet {
             _ => None,
         }
     }
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Io { source, .. } => crate::engine::error::io_hint(source),
+            _ => None,
+        }
+    }
 }
 
 /// No operation begins while it lives.

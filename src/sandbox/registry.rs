@@ -86,7 +86,7 @@ impl Registry {
     /// The pools of a state folder. A damaged list is rebuilt from what lies there.
     fn entries(dir: &Path) -> Vec<PoolEntry> {
         let path = dir.join(LIST);
-        let list: PoolList = match fs::read(&path) {
+        let list: PoolList = match crate::paths::read_file(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
                 tracing::warn!(
                     "{} is damaged ({e}): looking at the images beside it",
@@ -94,7 +94,12 @@ impl Registry {
                 );
                 PoolList::default()
             }),
-            Err(_) => PoolList::default(),
+            Err(e) => {
+                if e.kind() != std::io::ErrorKind::NotFound {
+                    tracing::warn!("{}: {e}: looking at the images beside it", path.display());
+                }
+                PoolList::default()
+            }
         };
         let mut pools = list.pools;
         let default = PoolEntry::Image(ExactPath(dir.join(DEFAULT_IMAGE)));

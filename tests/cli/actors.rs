@@ -16,6 +16,10 @@ impl Stopped {
         let pid = self.0.as_ref().expect("a child").id() as i32;
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("signal");
     }
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.as_ref().expect("a child").id()
+    }
     /// Lets it go on to its end.
     pub fn go_on(mut self) -> Answer {
         self.signal(nix::sys::signal::Signal::SIGCONT);

@@ -36,6 +36,7 @@ pub const UNTRACK: &[&str] = &[
     "checkpoint-recorded",
     "checkpoint-taken",
     "untrack-copied",
+    "untrack-read-only",
     "untrack-switching",
     "untrack-unmounted",
     "untrack-exchanged",

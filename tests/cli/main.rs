@@ -20,5 +20,6 @@ mod pool;
 mod refuse;
 mod repo;
 mod rounds;
+mod strays;
 mod surroundings;
 mod texts;
