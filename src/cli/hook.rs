@@ -2,7 +2,8 @@
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::args::Global;
@@ -36,7 +37,7 @@ pub fn run(global: Global, agent: &str) -> Done {
     let taken = match call {
         Ok(call) => match call.checkpoint() {
             None => return raw(br#"{"decision":"allow"}"#),
-            Some(_) => in_time(global.state_dir, call),
+            Some(_) => in_time(global.state_dir, &call),
         },
         Err(why) => Err(why),
     };
@@ -49,14 +50,27 @@ pub fn run(global: Global, agent: &str) -> Done {
     raw(answer(&taken).as_bytes())
 }
 
-fn in_time(state_dir: Option<PathBuf>, call: Call) -> Result<Taken, String> {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        // nobody listens any more after the deadline; the process ends then
-        drop(tell.send(carry_out(&registry(state_dir), &call)));
+/// Takes it in this thread; if that takes too long, another one answers and ends the process.
+fn in_time(state_dir: Option<PathBuf>, call: &Call) -> Result<Taken, String> {
+    let answered = Arc::new(AtomicBool::new(false));
+    let watchdog = Arc::clone(&answered);
+    // without it there is no deadline but the agent's own: better than no checkpoint
+    let _thread = std::thread::Builder::new().spawn(move || {
+        std::thread::sleep(DEADLINE);
+        if !watchdog.swap(true, Ordering::SeqCst) {
+            let late = Err(format!("timeout after {} seconds", DEADLINE.as_secs()));
+            let code = i32::from(raw(answer(&late).as_bytes()).is_err());
+            std::process::exit(code);
+        }
     });
-    told.recv_timeout(DEADLINE)
-        .unwrap_or_else(|_| Err(format!("timeout after {} seconds", DEADLINE.as_secs())))
+    let taken = carry_out(&registry(state_dir), call);
+    if answered.swap(true, Ordering::SeqCst) {
+        // the other thread is ending the process
+        loop {
+            std::thread::park();
+        }
+    }
+    taken
 }
 
 fn registry(state_dir: Option<PathBuf>) -> Registry {
