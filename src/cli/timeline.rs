@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::app::App;
 use super::output::Done;
@@ -9,17 +10,23 @@ use crate::engine::Counts;
 use crate::text::{age, first_line, shown};
 use crate::timeline::{CheckpointState, Row, Timeline};
 
+/// How long turns are counted that were not counted before; the rows themselves wait for nothing longer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Shows the messages of a conversation, each with its checkpoint.
 pub fn run(app: &App, conversation: Option<&OsString>) -> Done {
     let mut opened = app.opened(conversation)?;
     if let Some(site) = opened.site.take() {
         let bar = app.bar();
-        if let Err(e) = app.desk.count(&site, &mut opened.timeline.rows, &bar) {
-            opened
-                .timeline
-                .notices
-                .push(format!("changes are not counted: {e}"));
-        }
+        let counted = app.desk.count(&site, &mut opened.timeline.rows, PATIENCE, &bar);
+        let notice = match counted {
+            Ok(0) => None,
+            Ok(n) => Some(format!(
+                "{n} older turns are not counted yet; again: respool timeline"
+            )),
+            Err(e) => Some(format!("changes are not counted: {e}")),
+        };
+        opened.timeline.notices.extend(notice);
     }
     for n in &opened.timeline.notices {
         app.out.say(format!("respool: {}", shown(n)));

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -128,24 +129,36 @@ impl Desk {
         })
     }
 
-    /// Counts the changes of each row's turn and of the stretch after it, where both ends are known. Lists
-    /// between two checkpoints never change, so the numbers are kept.
-    pub fn count(&self, site: &Site, rows: &mut [Row], progress: &dyn Progress) -> Result<(), EngineError> {
+    /// Counts the changes of each row's turn and of the stretch after it, where both ends are known, the
+    /// newest rows first. Lists between two checkpoints never change, so the numbers are kept; what was not
+    /// counted before is counted for as long as `patience`. The number of rows that are left.
+    pub fn count(
+        &self,
+        site: &Site,
+        rows: &mut [Row],
+        patience: Duration,
+        progress: &dyn Progress,
+    ) -> Result<usize, EngineError> {
+        let start = Instant::now();
+        let mut left = 0;
         let spans = spans(rows);
-        for (row, span) in rows.iter_mut().zip(spans) {
+        for (row, span) in rows.iter_mut().zip(spans).rev() {
             if progress.cancelled() {
                 return Err(EngineError::Cancelled);
             }
-            row.changes = span
-                .turn
-                .map(|(a, b)| self.counted(site, &a, &b, progress))
-                .transpose()?;
-            row.between = span
-                .between
-                .map(|(a, b)| self.counted(site, &a, &b, progress))
-                .transpose()?;
+            let mut count = |pair: Option<(CheckpointId, CheckpointId)>| match pair {
+                None => Ok(None),
+                Some((a, b)) if start.elapsed() < patience => self.counted(site, &a, &b, progress).map(Some),
+                Some((a, b)) => {
+                    let known = self.known(site, &a, &b);
+                    left += usize::from(known.is_none());
+                    Ok(known)
+                }
+            };
+            row.changes = count(span.turn)?;
+            row.between = count(span.between)?;
         }
-        Ok(())
+        Ok(left)
     }
 
     /// The numbers of the list from one checkpoint to another.
