@@ -13,6 +13,8 @@ use serde::Deserialize;
 use crate::failure::{Explain, Kind};
 use crate::text::{shown, shown_path};
 
+/// How long the end of an operation is waited for: the agent waits too, and then has its checkpoint.
+const END: Duration = Duration::from_secs(30);
 /// How long a lock without an operation is waited for: another command is about to begin one, or to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -121,6 +123,10 @@ fn try_lock(path: &Path, file: &File) -> Result<bool, NotQuiet> {
 
 /// Takes the right to take a checkpoint in the sandbox with this folder; operations wait for its end.
 pub fn enter(dir: &Path) -> Result<Quiet, NotQuiet> {
+    enter_within(dir, END)
+}
+
+fn enter_within(dir: &Path, end: Duration) -> Result<Quiet, NotQuiet> {
     let path = dir.join("lock");
     let file = OpenOptions::new()
         .read(true)
@@ -136,13 +142,13 @@ pub fn enter(dir: &Path) -> Result<Quiet, NotQuiet> {
         match (open_operation(dir)?, free) {
             (None, true) => return Ok(Quiet { _lock: file }),
             (Some(kind), true) => return Err(NotQuiet::Interrupted { kind }),
-            (Some(kind), false) => return Err(NotQuiet::UnderWay { kind }),
+            (Some(kind), false) if start.elapsed() > end => return Err(NotQuiet::UnderWay { kind }),
             (None, false) if start.elapsed() > PATIENCE => {
                 return Err(NotQuiet::UnderWay {
                     kind: "command that writes".into(),
                 });
             }
-            (None, false) => std::thread::sleep(Duration::from_millis(1)),
+            (_, false) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
@@ -176,7 +182,11 @@ mod tests {
             let text = format!(r#"{{"v":1,"phase":"{phase}","kind":"{kind}"}}"#);
             fs::write(dir.path().join(format!("ops/{n:08}-op-x.json")), text).expect("entry");
         };
-        let said = || enter(dir.path()).map(|_| ()).map_err(|e| e.to_string());
+        let said = || {
+            enter_within(dir.path(), Duration::ZERO)
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        };
         assert_eq!(said(), Ok(()));
         entry(1, "applying", "rewind");
         assert_eq!(
