@@ -189,9 +189,37 @@ pub fn shell_word(path: &Path) -> String {
     }
 }
 
-/// The first line that is not blank, made harmless.
+/// The most characters of a [`first_line`].
+const LINE: usize = 500;
+
+/// The first line that is not blank, made harmless; a very long one is cut.
 pub fn first_line(s: &str) -> String {
-    shown(s.lines().find(|l| !l.trim().is_empty()).unwrap_or("").trim())
+    let line = s.lines().find(|l| !l.trim().is_empty()).unwrap_or("").trim();
+    match line.char_indices().nth(LINE) {
+        Some((end, _)) => shown(&line[..end]) + "…",
+        None => shown(line),
+    }
+}
+
+/// A value as one line of JSON that is harmless on a terminal: the standard's escapes for every unsafe
+/// character, not only for those that JSON demands.
+pub fn json_line(value: &impl serde::Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(value)?;
+    if !text.chars().any(is_unsafe_char) {
+        return Ok(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    // outside of strings there are none
+    for c in text.chars() {
+        if is_unsafe_char(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _written = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -204,6 +232,28 @@ mod tests {
         assert_eq!(shown("a\x1b]52;c;x\x07b"), "a^[]52;c;x^Gb");
         assert_eq!(shown("\u{9b}31m\u{202e}x"), "\\u{9b}31m\\u{202e}x");
         assert_eq!(shown("new\nline\tx\r"), "new␤line⇥x␍");
+    }
+
+    #[test]
+    fn json_reaches_a_terminal_harmless_and_whole() {
+        let value = serde_json::json!({"a\u{9b}": "\u{1b}[2J\u{7f}\u{202e}\u{e0041}é\n"});
+        let line = json_line(&value).expect("json");
+        assert!(!line.chars().any(is_unsafe_char), "{line}");
+        assert!(
+            line.contains("\\u009b") && line.contains("\\udb40\\udc41"),
+            "{line}"
+        );
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&line).expect("valid"),
+            value
+        );
+    }
+
+    #[test]
+    fn a_first_line_is_never_endless() {
+        assert_eq!(first_line("\n  one \ntwo"), "one");
+        let cut = first_line(&"é".repeat(10_000));
+        assert_eq!((cut.chars().count(), cut.ends_with('…')), (501, true));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::args::{Color, Global};
 use crate::failure::{Explain, Kind};
 use crate::progress::Progress;
-use crate::text::{json_path, shown};
+use crate::text::{json_line, json_path, shown};
 
 /// A failure ready to be shown.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Output {
     /// Prints `value` as the one JSON document, or `text` for people. A closed pipe is no failure.
     pub fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Done {
         let out = if self.json {
-            let mut s = serde_json::to_string(value)
+            let mut s = json_line(value)
                 .map_err(|e| Failure::new(Kind::Failed, format!("cannot write JSON: {e}")))?;
             s.push('\n');
             s
@@ -135,7 +135,8 @@ impl Output {
     pub fn failure(&self, failure: &Failure) {
         if self.json {
             // nothing is left to report a broken stdout to
-            drop(raw(format!("{}\n", failure.json()).as_bytes()));
+            let line = json_line(&failure.json()).unwrap_or_default();
+            drop(raw(format!("{line}\n").as_bytes()));
         }
         complain(format_args!("respool: {}\n", failure.message));
         if let Some(hint) = &failure.hint {
