@@ -174,6 +174,7 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
         gid: owner.st_gid,
         tracked: false,
         stub: None,
+        root: None,
         extra: serde_json::Map::new(),
     };
     let (dir, record) = catalog::create_sandbox(pool, record)?;

@@ -83,11 +83,22 @@ impl Freeze for NoWriters {
     }
 }
 
-/// Stops the holders of the subvolume with this device number by SIGSTOP.
-#[derive(Debug, Clone, Copy)]
+/// Stops the holders of a live tree by SIGSTOP.
+#[derive(Debug, Clone)]
 pub struct StopHolders {
-    /// The device number of the live subvolume.
+    /// Its device number.
     pub device: u64,
+    /// Where it is, if it is an ordinary folder; else it is all that the device has.
+    pub folder: Option<PathBuf>,
+}
+
+impl StopHolders {
+    /// How to tell who holds it.
+    pub fn place(&self) -> Place<'_> {
+        self.folder
+            .as_deref()
+            .map_or(Place::Device(self.device), |path| Place::Folder(self.device, path))
+    }
 }
 
 impl Freeze for StopHolders {
@@ -95,7 +106,7 @@ impl Freeze for StopHolders {
         let mut frozen = Frozen::default();
         // a writer may start another before it is stopped: look again until none is new
         for _round in 0..8 {
-            let all = holders(&Place::Device(self.device));
+            let all = holders(&self.place());
             let new: Vec<Holder> = all
                 .iter()
                 .filter(|h| {

@@ -10,7 +10,6 @@ use super::apply::{Apply, make, on, refuse_changed, stage_name, unchanged};
 use super::attrs::{Attrs, set_flags, set_flags_of, write};
 use super::data::share_or_copy;
 use super::plan::Sync;
-use crate::engine::changes::attrs::{flags, xattrs};
 use crate::engine::changes::node::stat_at;
 use crate::engine::changes::open::open_file_at;
 use crate::engine::{EngineError, Result};
@@ -20,14 +19,9 @@ impl Apply<'_> {
     pub(super) fn file(&mut self, sync: &Sync) -> Result<()> {
         let (b, i) = (self.b, sync.node);
         let node = b.node(i);
-        let (from, old) = self.target.place(i)?;
-        let want = Attrs {
-            node,
-            xattrs: xattrs(from, old).map_err(on("read the attributes of", b, i))?,
-            flags: flags(from, old, node.file_type).map_err(on("read the flags of", b, i))?,
-        };
+        let want = self.target.attrs(b, i)?;
         if node.is_file() && (sync.content || sync.flags) {
-            let source = open_file_at(from, old, false).map_err(on("open", b, i))?;
+            let source = self.target.open(b, i)?;
             self.data(sync, &source, &want)?;
         }
         let (to, name) = self.at_b.place(i)?;

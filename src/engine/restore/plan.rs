@@ -157,6 +157,12 @@ impl Plan {
         self.dirs.sort_by_key(|&i| std::cmp::Reverse(deep(b, i)));
     }
 
+    /// The regular files (target tree) whose bytes are read.
+    pub fn needed<'a>(&'a self, b: &'a Walked) -> impl Iterator<Item = u32> + 'a {
+        let reads = |s: &&Sync| (s.content || s.flags) && b.node(s.node).is_file();
+        self.files.iter().filter(reads).map(|s| s.node)
+    }
+
     /// True if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.inodes == 0
