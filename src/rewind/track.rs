@@ -38,6 +38,8 @@ pub enum Means {
     Exchange,
     /// It is a subvolume already.
     Adopt,
+    /// It stays as it is; checkpoints are copies of it.
+    Keep,
 }
 
 /// What `track` will do.
@@ -196,6 +198,11 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
         Means::Copy => copy(&mut work, progress),
         Means::Exchange => exchange(&mut work, progress),
         Means::Adopt => adopt(&mut work),
+        Means::Keep => Err(RewindError::Refused {
+            why: format!("{} is tracked with copies, without a pool", shown_path(&work.record.path)),
+            path: None,
+            hint: None,
+        }),
     };
     drop(lock);
     if let Err(cause) = done {

@@ -23,6 +23,10 @@ use crate::sandbox::site::Site;
 
 /// Who stands in the way.
 pub fn untrack_blockers(site: &Site) -> Vec<Blocker> {
+    if site.copied() {
+        // nothing is moved: nobody is in the way
+        return Vec::new();
+    }
     site.holders()
         .iter()
         .filter_map(|h| occupant(h, site.path()))
@@ -32,6 +36,9 @@ pub fn untrack_blockers(site: &Site) -> Vec<Blocker> {
 /// Does it. The caller was told yes.
 pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     let path = site.path();
+    if site.copied() {
+        return super::copies::untrack_copy(site);
+    }
     if let Some(e) = stopped_by(path, &untrack_blockers(site)) {
         return Err(e);
     }

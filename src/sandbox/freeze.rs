@@ -2,6 +2,7 @@
 //! is stopped holds a pipe, and lets all of them go on when respool is done or dies.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
