@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, mknodat, renameat_with, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use super::attrs::{set_flags, set_flags_of, thaw, write, write_times};
+use super::attrs::{set_flags, thaw, write, write_times};
 use super::plan::{Away, Plan, Put};
 use super::source::Source;
 use crate::engine::changes::node::{Node, Stamp, Walked, stat_at};
@@ -135,8 +135,8 @@ impl<'a> Apply<'a> {
         }
         fault_point("restore-above");
         self.above(plan, &Node::new(b"", 0, 0, &root, None))?;
-        for (i, (entry, flags)) in outside {
-            set_flags_of(entry, flags).map_err(on("set the flags of", self.a, i))?;
+        for (i, thawed) in outside {
+            thawed.refreeze().map_err(on("set the flags of", self.a, i))?;
         }
         Ok(())
     }
