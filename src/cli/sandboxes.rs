@@ -77,7 +77,8 @@ fn copy_row(copies: &Path, listed: &Listed) -> Value {
     let dir = copies.join(&listed.id);
     let count = std::fs::read_dir(dir.join("snaps")).map_or(0, |all| {
         let real = |e: &std::io::Result<std::fs::DirEntry>| {
-            e.as_ref().is_ok_and(|e| !e.file_name().as_encoded_bytes().starts_with(b"."))
+            e.as_ref()
+                .is_ok_and(|e| !e.file_name().as_encoded_bytes().starts_with(b"."))
         };
         all.filter(real).count()
     });
@@ -128,9 +129,8 @@ pub fn space(app: &App) -> Done {
             .as_ref()
             .map(|s| s.vault.checkpoints().map_or(0, |c| c.len()));
         let bytes = site.and_then(|s| s.vault.used().ok());
-        sandboxes.push(
-            json!({"id": record.id, "path": path, "pool": null, "checkpoints": count, "bytes": bytes}),
-        );
+        sandboxes
+            .push(json!({"id": record.id, "path": path, "pool": null, "checkpoints": count, "bytes": bytes}));
     }
     let doc = json!({"pools": list, "sandboxes": sandboxes});
     app.out.result(&doc, || {

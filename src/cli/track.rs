@@ -71,7 +71,10 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
         let what = format!("a conversation's store ({})", shown_path(&store));
         add(store, what);
     }
-    if let Ok(Census { sandboxes, copies, .. }) = app.desk.registry.all() {
+    if let Ok(Census {
+        sandboxes, copies, ..
+    }) = app.desk.registry.all()
+    {
         let sandboxes = sandboxes.into_iter().map(|(_, l)| l);
         for record in sandboxes
             .chain(copies.into_iter().map(|(_, l)| l))

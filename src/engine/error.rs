@@ -107,7 +107,9 @@ impl Explain for EngineError {
             Self::Io { .. } => Kind::Failed,
             Self::NoCheckpoint { .. } | Self::NoPath { .. } => Kind::NotFound,
             Self::DamagedCheckpoint { .. } | Self::Damaged { .. } => Kind::Damaged,
-            Self::NotManaged { .. } | Self::Replaced { .. } | Self::Refused { .. } | Self::Busy { .. } => Kind::Refused,
+            Self::NotManaged { .. } | Self::Replaced { .. } | Self::Refused { .. } | Self::Busy { .. } => {
+                Kind::Refused
+            }
             Self::Cancelled => Kind::Cancelled,
         }
     }

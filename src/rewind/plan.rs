@@ -111,7 +111,11 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
         out.push(Blocker {
             kind: "rights",
             pid: None,
-            what: format!("{} cannot be brought back: {}", shown_path(&d.path), shown(&d.what)),
+            what: format!(
+                "{} cannot be brought back: {}",
+                shown_path(&d.path),
+                shown(&d.what)
+            ),
             stops: true,
         });
     }

@@ -199,7 +199,10 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
         Means::Exchange => exchange(&mut work, progress),
         Means::Adopt => adopt(&mut work),
         Means::Keep => Err(RewindError::Refused {
-            why: format!("{} is tracked with copies, without a pool", shown_path(&work.record.path)),
+            why: format!(
+                "{} is tracked with copies, without a pool",
+                shown_path(&work.record.path)
+            ),
             path: None,
             hint: None,
         }),

@@ -96,9 +96,9 @@ pub struct StopHolders {
 impl StopHolders {
     /// How to tell who holds it.
     pub fn place(&self) -> Place<'_> {
-        self.folder
-            .as_deref()
-            .map_or(Place::Device(self.device), |path| Place::Folder(self.device, path))
+        self.folder.as_deref().map_or(Place::Device(self.device), |path| {
+            Place::Folder(self.device, path)
+        })
     }
 }
 

@@ -102,7 +102,9 @@ impl Site {
         };
         let live = match record.place {
             Place::Pool => dir.live()?.ok_or_else(not_managed)?,
-            Place::Own | Place::Copy => bind::open_folder(&record.path).map_err(EngineError::io("open", &record.path))?,
+            Place::Own | Place::Copy => {
+                bind::open_folder(&record.path).map_err(EngineError::io("open", &record.path))?
+            }
         };
         match subvolume::root_info(&live).map_err(EngineError::io("look at", &record.path))? {
             Some(info) if subvolume::hex(&info.uuid) == record.live_uuid => Ok(live),

@@ -7,5 +7,6 @@ mod common;
 mod lab;
 mod manifest;
 
+mod copies;
 mod kill;
 mod rounds;

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod,
-    fstat, ioctl_getflags, ioctl_setflags, lremovexattr, lsetxattr, utimensat,
+    AtFlags, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod, fstat,
+    ioctl_getflags, ioctl_setflags, lremovexattr, lsetxattr, utimensat,
 };
 use rustix::io::Errno;
 

@@ -31,8 +31,8 @@ use super::changes::node::Walked;
 use super::changes::open::Dirs;
 use super::changes::{Tree, walk_both};
 use super::{Difference, EngineError, Restored, Result, Selection};
-use source::Source;
 use crate::progress::Progress;
+use source::Source;
 
 /// Makes the live tree equal to `target`, or the selected paths of it.
 ///

@@ -77,8 +77,8 @@ impl CopyVault {
 
     /// An error if there is no room to write safely.
     fn room(&self) -> Result<()> {
-        let vfs = rustix::fs::statvfs(&self.path)
-            .map_err(|e| EngineError::io("look at", &self.path)(e.into()))?;
+        let vfs =
+            rustix::fs::statvfs(&self.path).map_err(|e| EngineError::io("look at", &self.path)(e.into()))?;
         let free = vfs.f_bavail.saturating_mul(vfs.f_frsize);
         if free >= RESERVE {
             return Ok(());
@@ -178,5 +178,9 @@ pub fn open_root(path: &Path, root: Option<&crate::engine::catalog::RootId>) -> 
         Err(_) => return Err(replaced()),
     };
     let found = root_id(&fd).map_err(EngineError::io("look at", path))?;
-    if Some(&found) == root { Ok(fd) } else { Err(replaced()) }
+    if Some(&found) == root {
+        Ok(fd)
+    } else {
+        Err(replaced())
+    }
 }

@@ -254,7 +254,11 @@ fn rebuilt(name: &Name, dir: &OwnedFd, path: &Path) -> Result<CheckpointMeta> {
 }
 
 /// A record of which nothing is known but this.
-pub(in crate::engine::vault) fn bare(name: &Name, time: DateTime<Utc>, parts: Vec<PartKind>) -> CheckpointMeta {
+pub(in crate::engine::vault) fn bare(
+    name: &Name,
+    time: DateTime<Utc>,
+    parts: Vec<PartKind>,
+) -> CheckpointMeta {
     CheckpointMeta {
         v: 1,
         id: name.id.clone(),

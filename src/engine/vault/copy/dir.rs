@@ -170,7 +170,12 @@ impl CopyDir {
 pub fn list_copies(copies: &Path) -> Result<Vec<Listed>> {
     let entries = match fs::read_dir(copies) {
         Ok(entries) => entries,
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
             return Ok(Vec::new());
         }
         Err(e) => return Err(EngineError::io("list", copies)(e)),

@@ -70,7 +70,9 @@ impl Manifest {
         if blake3::hash(body) != *seal {
             return Err("its manifest is damaged");
         }
-        let rest = body.strip_prefix(MAGIC).ok_or("its manifest is of another version")?;
+        let rest = body
+            .strip_prefix(MAGIC)
+            .ok_or("its manifest is of another version")?;
         read(&mut In(rest)).ok_or("its manifest cannot be read")
     }
 }

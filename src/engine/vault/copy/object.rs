@@ -146,7 +146,11 @@ impl Store {
         if fresh.len() > FEW {
             return Ok(rustix::fs::syncfs(&root)?);
         }
-        let all: Vec<&Path> = fresh.iter().map(PathBuf::as_path).chain(also.iter().copied()).collect();
+        let all: Vec<&Path> = fresh
+            .iter()
+            .map(PathBuf::as_path)
+            .chain(also.iter().copied())
+            .collect();
         let mut folders: Vec<&Path> = all.iter().filter_map(|p| p.parent()).collect();
         folders.sort_unstable();
         folders.dedup();

@@ -43,10 +43,7 @@ fn clock() -> Stamp {
 }
 
 fn moving() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ResourceBusy,
-        "it is being changed; stop the program that writes to it",
-    )
+    io::Error::other("it is being changed; stop the program that writes to it")
 }
 
 /// True if the tree was changed under the look.
@@ -54,11 +51,10 @@ fn changed(e: &EngineError) -> bool {
     let EngineError::Io { source, .. } = e else {
         return false;
     };
-    source.kind() == io::ErrorKind::ResourceBusy
-        || matches!(
-            source.raw_os_error(),
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::ESTALE)
-        )
+    matches!(
+        source.raw_os_error(),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::ESTALE)
+    )
 }
 
 fn same(x: &Statx, y: &Statx) -> bool {
@@ -152,11 +148,14 @@ impl Scan<'_> {
         let old = tree.node(i);
         let (dir, name) = dirs.place(i)?;
         for _ in 0..TRIES {
-            let before = stat_at(dir, name).map_err(|e| EngineError::io("look at", tree.path(i))(e.into()))?;
+            let before =
+                stat_at(dir, name).map_err(|e| EngineError::io("look at", tree.path(i))(e.into()))?;
             let origin = (i != 0).then_some(origin);
             let mut node = Node::new(&old.name, old.parent, old.depth, &before, origin);
             if node.file_type != old.file_type || node.covered() != old.covered() {
-                break;
+                // the tree is another one: all of it is looked at again
+                let other = io::Error::from_raw_os_error(libc::ESTALE);
+                return Err(EngineError::io("read", tree.path(i))(other));
             }
             let facts = match self.facts(&node, dir, name) {
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => continue,

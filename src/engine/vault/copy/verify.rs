@@ -100,7 +100,8 @@ impl Check<'_> {
                 return Err(EngineError::Cancelled);
             }
             self.folder(&path, folder, &mut todo)?;
-            self.progress.step("checking", self.seen, self.should.nodes.len() as u64);
+            self.progress
+                .step("checking", self.seen, self.should.nodes.len() as u64);
         }
         Ok(())
     }
@@ -167,14 +168,22 @@ impl Check<'_> {
                     let (last, chain) = names.split_last().map_or((&b"."[..], &[][..]), |(l, c)| (*l, c));
                     open_chain(self.live, chain).is_ok_and(|dir| stat_at(dir.as_fd(), last).is_ok())
                 }
-                (None, Some((i, _))) => path[above.len()..].iter().try_fold(i, |at, name| {
-                    let all = self.children.get(&at)?;
-                    all.iter().copied().find(|&c| self.should.nodes[c as usize].name == *name)
-                }) != None,
+                (None, Some((i, _))) => {
+                    path[above.len()..].iter().try_fold(i, |at, name| {
+                        let all = self.children.get(&at)?;
+                        all.iter()
+                            .copied()
+                            .find(|&c| self.should.nodes[c as usize].name == *name)
+                    }) != None
+                }
                 (None, None) => false,
             };
             if there {
-                let what = if is.is_some() { "should not be there" } else { "is missing" };
+                let what = if is.is_some() {
+                    "should not be there"
+                } else {
+                    "is missing"
+                };
                 self.report(&path, what);
             }
         }
@@ -241,7 +250,11 @@ impl Check<'_> {
             add("device", format!("{:?}", now.rdev), format!("{:?}", node.rdev));
         }
         if self.selected.is_none() && !now.is_dir() {
-            add("number of hard links", now.nlink.to_string(), node.nlink.to_string());
+            add(
+                "number of hard links",
+                now.nlink.to_string(),
+                node.nlink.to_string(),
+            );
         }
         what
     }
