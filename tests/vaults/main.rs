@@ -46,7 +46,8 @@ macro_rules! on_disk {
             immutable_files_come_back
             links_are_never_followed
             names_of_any_bytes
-            restore_twice_is_restore_once);
+            restore_twice_is_restore_once
+            writes_through_a_mapping_are_seen);
     };
 }
 

@@ -73,12 +73,12 @@ pub fn every_attribute_comes_back(g: &impl Disk) {
     }
     g.chmod("suid", 0o4755);
     rustix::fs::chown(
-        &g.at("owner"),
+        g.at("owner"),
         Some(rustix::fs::Uid::from_raw(1234)),
         Some(rustix::fs::Gid::from_raw(4321)),
     )
     .expect("chown");
-    setxattr(&g.at("xattr"), "user.note", b"hello", XattrFlags::empty()).expect("xattr");
+    setxattr(g.at("xattr"), "user.note", b"hello", XattrFlags::empty()).expect("xattr");
     run(
         "setfacl",
         &["-m".as_ref(), "u:1234:rwx".as_ref(), g.at("acl").as_os_str()],
@@ -103,13 +103,13 @@ pub fn every_attribute_comes_back(g: &impl Disk) {
     g.chmod("mode", 0o100);
     g.chmod("suid", 0o755);
     rustix::fs::chown(
-        &g.at("owner"),
+        g.at("owner"),
         Some(rustix::fs::Uid::ROOT),
         Some(rustix::fs::Gid::ROOT),
     )
     .expect("chown");
-    setxattr(&g.at("xattr"), "user.note", b"bye", XattrFlags::empty()).expect("xattr");
-    setxattr(&g.at("xattr"), "user.more", b"1", XattrFlags::empty()).expect("xattr");
+    setxattr(g.at("xattr"), "user.note", b"bye", XattrFlags::empty()).expect("xattr");
+    setxattr(g.at("xattr"), "user.more", b"1", XattrFlags::empty()).expect("xattr");
     run("setfacl", &["-b".as_ref(), g.at("acl").as_os_str()]);
     touch(&g.at("time"), 1, 1);
     for gone in ["link", "null", "pipe", "sticky"] {
@@ -306,4 +306,56 @@ pub fn restore_twice_is_restore_once(g: &impl Disk) {
         .expect("again");
     assert_eq!(again.changed, 0);
     assert_eq!(looks(g.root()), before);
+}
+
+/// What a program writes through a mapping changes no time while the page is dirty.
+pub fn writes_through_a_mapping_are_seen(g: &impl Disk) {
+    let python = "import mmap, sys\n\
+        f = open(sys.argv[1], 'r+b')\n\
+        m = mmap.mmap(f.fileno(), 0)\n\
+        for line in sys.stdin:\n\
+        \x20   m[0:1] = line[0:1].encode()\n\
+        \x20   print('done', flush=True)\n";
+    g.write("mapped", "0123456789");
+    let mut child = Command::new("python3")
+        .args(["-c", python])
+        .arg(g.at("mapped"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let mut to = child.stdin.take().expect("its input");
+    let mut from = std::io::BufReader::new(child.stdout.take().expect("its output"));
+    let mut put = |c: char| {
+        writeln!(to, "{c}").expect("ask");
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut from, &mut line).expect("answer");
+        assert_eq!(line, "done\n");
+    };
+    put('a');
+    let written = g
+        .at("mapped")
+        .metadata()
+        .expect("there")
+        .modified()
+        .expect("time");
+    let old = || {
+        written
+            .elapsed()
+            .is_ok_and(|t| t > std::time::Duration::from_millis(1500))
+    };
+    assert!(crate::common::wait_until(std::time::Duration::from_secs(10), old));
+    let a = g.take();
+    put('b');
+    let b = g.take();
+    put('c');
+    for (id, text) in [(&a, "a123456789"), (&b, "b123456789")] {
+        assert_eq!(g.content(&State::Checkpoint(id.clone()), "mapped"), text);
+    }
+    assert_eq!(
+        g.rows(&b, &State::Now),
+        [row(ChangeKind::Modified, "mapped", None)]
+    );
+    drop(to);
+    child.wait().expect("wait");
 }

@@ -46,23 +46,23 @@ impl User {
         if now.is_none() && matches!(want.file_type, FileType::CharDevice | FileType::BlockDevice) {
             return Some("a device".into());
         }
-        self.attributes(now, want)
+        attributes(now, want)
     }
+}
 
-    fn attributes(&self, now: Option<&Node>, want: &Node) -> Option<String> {
-        let (had, wants) = (now.and_then(|n| n.facts.as_deref()), want.facts.as_deref()?);
-        if had.map_or(IFlags::empty(), |f| f.flags & FROZEN) != wants.flags & FROZEN {
-            return Some("the immutable or append-only flag".into());
-        }
-        let needs_root = |k: &&Vec<u8>| k.starts_with(b"trusted.") || k.starts_with(b"security.");
-        let before = had.map(|f| &f.xattrs);
-        let key = wants
-            .xattrs
-            .keys()
-            .filter(needs_root)
-            .find(|k| before.and_then(|x| x.get(*k)) != wants.xattrs.get(*k))?;
-        Some(format!("extended attribute {}", crate::text::shown_bytes(key)))
+fn attributes(now: Option<&Node>, want: &Node) -> Option<String> {
+    let (had, wants) = (now.and_then(|n| n.facts.as_deref()), want.facts.as_deref()?);
+    if had.map_or(IFlags::empty(), |f| f.flags & FROZEN) != wants.flags & FROZEN {
+        return Some("the immutable or append-only flag".into());
     }
+    let needs_root = |k: &&Vec<u8>| k.starts_with(b"trusted.") || k.starts_with(b"security.");
+    let before = had.map(|f| &f.xattrs);
+    let key = wants
+        .xattrs
+        .keys()
+        .filter(needs_root)
+        .find(|k| before.and_then(|x| x.get(*k)) != wants.xattrs.get(*k))?;
+    Some(format!("extended attribute {}", crate::text::shown_bytes(key)))
 }
 
 const FROZEN: IFlags = IFlags::IMMUTABLE.union(IFlags::APPEND);

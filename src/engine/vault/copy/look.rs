@@ -38,6 +38,14 @@ impl Manifest {
     }
 }
 
+/// The error of a content that is not what it must be.
+pub(super) fn lost(id: &CheckpointId, path: &Path, e: &std::io::Error) -> EngineError {
+    EngineError::DamagedCheckpoint {
+        id: id.to_string(),
+        reason: format!("{}: {e}", crate::text::shown_path(path)),
+    }
+}
+
 impl CopyVault {
     pub(super) fn read_kept(&self, id: &CheckpointId, path: &Path, limit: u64) -> Result<Content> {
         let manifest = self.manifest(id)?;
@@ -49,7 +57,7 @@ impl CopyVault {
                 Content::Link(PathBuf::from(std::ffi::OsString::from_vec(target)))
             }
             (FileType::File, Some(hash)) => {
-                let damaged = |e: std::io::Error| self.lost(id, path, &e);
+                let damaged = |e: std::io::Error| lost(id, path, &e);
                 if node.size <= CHECKED {
                     self.objects.check(&hash).map_err(damaged)?;
                 }
@@ -65,14 +73,6 @@ impl CopyVault {
             }
             (other, _) => Content::Other(other),
         })
-    }
-
-    /// The error of a content that is not what it must be.
-    pub(super) fn lost(&self, id: &CheckpointId, path: &Path, e: &std::io::Error) -> EngineError {
-        EngineError::DamagedCheckpoint {
-            id: id.to_string(),
-            reason: format!("{}: {e}", crate::text::shown_path(path)),
-        }
     }
 
     pub(super) fn entries_kept(&self, id: &CheckpointId, path: &Path) -> Result<Vec<Entry>> {

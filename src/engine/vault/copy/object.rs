@@ -172,12 +172,12 @@ impl Store {
     /// Removes every content for which `used` says no, and what was never finished.
     pub fn sweep(&self, used: &dyn Fn(&str) -> bool) -> Result<()> {
         let io = |path: PathBuf| EngineError::io("remove", path);
-        for folder in self.list(&self.path)? {
+        for folder in list(&self.path)? {
             if !folder.is_dir() {
                 fs::remove_file(&folder).map_err(io(folder.clone()))?;
                 continue;
             }
-            for object in self.list(&folder)? {
+            for object in list(&folder)? {
                 let name = object.file_name().unwrap_or_default().to_string_lossy();
                 if !used(&name) {
                     fs::remove_file(&object).map_err(io(object.clone()))?;
@@ -186,12 +186,12 @@ impl Store {
         }
         Ok(())
     }
+}
 
-    fn list(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        fs::read_dir(folder)
-            .and_then(|all| all.map(|e| Ok(e?.path())).collect())
-            .map_err(EngineError::io("list", folder))
-    }
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    fs::read_dir(folder)
+        .and_then(|all| all.map(|e| Ok(e?.path())).collect())
+        .map_err(EngineError::io("list", folder))
 }
 
 /// The name under which a content is kept.

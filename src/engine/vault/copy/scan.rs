@@ -23,6 +23,8 @@ use crate::progress::Progress;
 
 /// How often what changes meanwhile is looked at.
 const TRIES: usize = 4;
+/// Up to so many files are written out one by one before they are read; else the file system as a whole.
+const FEW: usize = 16;
 
 /// What a look needs.
 pub(super) struct Scan<'a> {
@@ -90,6 +92,7 @@ impl Scan<'_> {
         };
         let todo = self.settled(&mut tree);
         let (first, further) = groups(&tree, todo);
+        let each = self.protect(first.len())?;
         let done = AtomicU64::new(0);
         let read: Vec<(u32, Node)> = first
             .par_iter()
@@ -99,7 +102,7 @@ impl Scan<'_> {
                     if self.progress.cancelled() {
                         return Err(EngineError::Cancelled);
                     }
-                    let node = self.read(&tree, i, origin, dirs)?;
+                    let node = self.read(&tree, i, origin, each, dirs)?;
                     let n = done.fetch_add(1, Ordering::Relaxed) + 1;
                     self.progress.step("reading", n, first.len() as u64);
                     Ok((i, node))
@@ -144,7 +147,17 @@ impl Scan<'_> {
         todo
     }
 
-    fn read(&self, tree: &Walked, i: u32, origin: Origin, dirs: &mut Dirs<'_>) -> Result<Node> {
+    /// What is written through a mapping changes no time as long as its page is dirty. Written out before it is
+    /// read, a later write does. Says whether that is to be done file by file.
+    fn protect(&self, files: usize) -> Result<bool> {
+        let each = files <= FEW;
+        if self.keep.is_some() && !each {
+            rustix::fs::syncfs(self.live).map_err(|e| EngineError::io("sync", ".")(e.into()))?;
+        }
+        Ok(self.keep.is_some() && each)
+    }
+
+    fn read(&self, tree: &Walked, i: u32, origin: Origin, flush: bool, dirs: &mut Dirs<'_>) -> Result<Node> {
         let old = tree.node(i);
         let (dir, name) = dirs.place(i)?;
         for _ in 0..TRIES {
@@ -157,7 +170,7 @@ impl Scan<'_> {
                 let other = io::Error::from_raw_os_error(libc::ESTALE);
                 return Err(EngineError::io("read", tree.path(i))(other));
             }
-            let facts = match self.facts(&node, dir, name) {
+            let facts = match self.facts(&node, dir, name, flush) {
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => continue,
                 other => other.map_err(EngineError::io("read", tree.path(i)))?,
             };
@@ -170,7 +183,7 @@ impl Scan<'_> {
         Err(EngineError::io("read", tree.path(i))(moving()))
     }
 
-    fn facts(&self, node: &Node, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Facts> {
+    fn facts(&self, node: &Node, dir: BorrowedFd<'_>, name: &[u8], flush: bool) -> io::Result<Facts> {
         Ok(Facts {
             xattrs: xattrs(dir, name)?,
             flags: flags(dir, name, node.file_type)?,
@@ -180,15 +193,18 @@ impl Scan<'_> {
                 Vec::new()
             },
             hash: if node.is_file() {
-                Some(self.content(dir, name)?)
+                Some(self.content(dir, name, flush)?)
             } else {
                 None
             },
         })
     }
 
-    fn content(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Hash> {
+    fn content(&self, dir: BorrowedFd<'_>, name: &[u8], flush: bool) -> io::Result<Hash> {
         let file = open_file_at(dir, name, false)?;
+        if flush {
+            rustix::fs::fdatasync(&file)?;
+        }
         match self.keep {
             Some(store) => store.put(&file, self.known.is_some()),
             None => digest(file.as_fd(), &mut |_, _| Ok(())),

@@ -168,14 +168,7 @@ impl Check<'_> {
                     let (last, chain) = names.split_last().map_or((&b"."[..], &[][..]), |(l, c)| (*l, c));
                     open_chain(self.live, chain).is_ok_and(|dir| stat_at(dir.as_fd(), last).is_ok())
                 }
-                (None, Some((i, _))) => {
-                    path[above.len()..].iter().try_fold(i, |at, name| {
-                        let all = self.children.get(&at)?;
-                        all.iter()
-                            .copied()
-                            .find(|&c| self.should.nodes[c as usize].name == *name)
-                    }) != None
-                }
+                (None, Some((i, _))) => self.recorded(i, &path[above.len()..]),
                 (None, None) => false,
             };
             if there {
@@ -187,6 +180,15 @@ impl Check<'_> {
                 self.report(&path, what);
             }
         }
+    }
+
+    /// Whether the record has these names below folder `at`.
+    fn recorded(&self, at: u32, names: &[Box<[u8]>]) -> bool {
+        let found = names.iter().try_fold(at, |at, name| {
+            let mut all = self.children.get(&at)?.iter().copied();
+            all.find(|&i| self.should.nodes[i as usize].name == *name)
+        });
+        found.is_some()
     }
 
     fn uncovered(&self, st: &Statx) -> bool {

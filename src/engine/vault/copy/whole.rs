@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use chrono::Utc;
 
 use super::CopyVault;
+use super::look::lost;
 use super::object::allocated;
 use crate::engine::changes::node::{Node, Walked};
 use crate::engine::changes::recorded_changes;
@@ -126,10 +127,10 @@ impl Vault for CopyVault {
                     first.what
                 ),
                 path: Some(first.path.clone()),
-                hint: Some("run it as root, or go back to other paths only: --paths".into()),
+                hint: Some("run it as root, or go back to other paths only: --path PATH".into()),
             });
         }
-        let damaged = |path: PathBuf, e: std::io::Error| self.lost(target, &path, &e);
+        let damaged = |path: PathBuf, e: std::io::Error| lost(target, &path, &e);
         let restored = planned.run(live, &self.objects, &damaged, progress)?;
         rustix::fs::syncfs(live).map_err(|e| EngineError::io("sync", &self.workspace)(e.into()))?;
         Ok(restored)
