@@ -1,5 +1,6 @@
 //! The vault of copies: works everywhere and without root. A checkpoint is a manifest of the tree, and the
-//! contents of its files, shared between checkpoints. It is not atomic: see [`scan`].
+//! contents of its files, shared between checkpoints. It is not atomic: what changes under the look is looked at
+//! again, and then an error.
 
 mod dir;
 mod kept;

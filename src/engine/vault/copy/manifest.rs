@@ -283,3 +283,96 @@ impl<'a> In<'a> {
         Some(Arc::new(facts))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &[u8], parent: u32, format: u16, facts: Facts) -> Node {
+        let born = Stamp {
+            s: -5,
+            ns: 999_999_999,
+        };
+        let root = name.is_empty();
+        let key = Key {
+            kind: KeyKind::Inode,
+            ino: u64::MAX,
+            born,
+            format,
+        };
+        Node {
+            parent,
+            depth: u32::from(!root),
+            name: name.into(),
+            key: if root { Key::ROOT } else { key },
+            inode: (u64::MAX, born),
+            file_type: type_of(format.into()),
+            mode: 0o7777,
+            uid: u32::MAX,
+            gid: 7,
+            nlink: 3,
+            rdev: (1, u32::MAX),
+            size: 1 << 62,
+            mtime: born,
+            atime: Stamp { s: i64::MAX, ns: 1 },
+            ctime: Stamp { s: i64::MIN, ns: 2 },
+            frozen: true,
+            mount: false,
+            dev: (8, 1),
+            allocated: 4096,
+            facts: Some(Arc::new(facts)),
+        }
+    }
+
+    fn sample() -> Manifest {
+        let facts = |link: &[u8], hash| Facts {
+            xattrs: Xattrs::from([(b"user.\xff".to_vec(), b"\0v".to_vec())]),
+            flags: IFlags::IMMUTABLE,
+            link: link.to_vec(),
+            hash,
+        };
+        let plain = |hash| Facts {
+            xattrs: Xattrs::new(),
+            flags: IFlags::empty(),
+            link: Vec::new(),
+            hash,
+        };
+        Manifest {
+            started: Stamp { s: 1, ns: 2 },
+            nodes: vec![
+                node(b"", 0, 0o040_000, plain(None)),
+                node(b"\xff\n", 0, 0o100_000, facts(b"", Some([7; 32]))),
+                node(b"l", 0, 0o120_000, facts(b"../x", None)),
+                node(b"p", 0, 0o100_000, plain(Some([9; 32]))),
+            ],
+        }
+    }
+
+    #[test]
+    fn everything_is_kept() {
+        let sample = sample();
+        let back = Manifest::parse(&sample.bytes()).expect("whole");
+        assert_eq!(format!("{back:?}"), format!("{sample:?}"));
+    }
+
+    #[test]
+    fn damaged_ones_are_errors_and_names_cannot_leave_the_folder() {
+        let bytes = sample().bytes();
+        let body = &bytes[..bytes.len() - SEAL];
+        let sealed = |body: &[u8]| [body, blake3::hash(body).as_bytes()].concat();
+        for n in 0..body.len() {
+            assert!(Manifest::parse(&bytes[..n]).is_err());
+            assert!(Manifest::parse(&sealed(&body[..n])).is_err(), "cut at {n}");
+            let mut other = body.to_vec();
+            other[n] ^= 0xff;
+            // an answer, whatever it is: no panic, no huge allocation
+            let parsed = Manifest::parse(&sealed(&other));
+            assert!(parsed.is_err() || parsed.is_ok_and(|m| m.nodes.len() < 5));
+        }
+        for bad in [&b".."[..], b".", b"a/b", b"a\0"] {
+            let mut m = sample();
+            m.nodes[1].name = bad.into();
+            assert!(Manifest::parse(&m.bytes()).is_err());
+        }
+    }
+}
