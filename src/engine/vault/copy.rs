@@ -123,6 +123,7 @@ impl CopyVault {
     pub fn checkpoint_at(&self, new: &NewCheckpoint, time: DateTime<Utc>) -> Result<Checkpoint> {
         self.room()?;
         let _lock = self.lock()?;
+        self.clean_after_a_crash()?;
         let last = self.last()?;
         let meta = new_meta(new, last.map(|(name, time)| (name.seq, time)), time);
         let name = Name::of(&meta);

@@ -194,13 +194,30 @@ impl CopyVault {
     /// Removes what crashes left.
     pub(super) fn clean(&self) -> Result<()> {
         let _lock = self.lock()?;
+        self.clear_left()?;
+        self.collect()
+    }
+
+    /// Before a new checkpoint, with the lock held: contents that a killed process kept may not be on the disk
+    /// yet, and must not be taken for kept ones.
+    pub(super) fn clean_after_a_crash(&self) -> Result<()> {
+        if self.clear_left()? {
+            self.collect()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Removes folders that are no checkpoints; whether there was one.
+    fn clear_left(&self) -> Result<bool> {
+        let mut found = false;
         for entry in fs::read_dir(&self.snaps).map_err(EngineError::io("list", &self.snaps))? {
             let entry = entry.map_err(EngineError::io("list", &self.snaps))?;
-            let left = entry.file_name().as_encoded_bytes().starts_with(TEMP.as_bytes());
-            if left {
+            if entry.file_name().as_encoded_bytes().starts_with(TEMP.as_bytes()) {
+                found = true;
                 fs::remove_dir_all(entry.path()).map_err(EngineError::io("remove", entry.path()))?;
             }
         }
-        self.collect()
+        Ok(found)
     }
 }
