@@ -28,7 +28,7 @@ use crate::progress::{Progress, Silent};
 
 pub use dir::{COPIES, CopyDir, list_copies, root_id};
 use manifest::Manifest;
-use object::Store;
+use object::{Store, sync_files};
 use scan::Scan;
 
 const MANIFEST: &str = "manifest";
@@ -157,12 +157,22 @@ impl CopyVault {
         let manifest = scan.run()?;
         fault_point("checkpoint-read");
         let (file, record) = (temp.join(MANIFEST), temp.join(META));
-        fs::write(&file, manifest.bytes()).map_err(EngineError::io("write", &file))?;
         fs::write(&record, json).map_err(EngineError::io("write", &record))?;
+        // the contents come to the disk while the record of them is put together
+        let (flushed, written) = rayon::join(
+            || self.objects.flush(),
+            || {
+                drop(known);
+                fs::write(&file, manifest.bytes())
+            },
+        );
+        written.map_err(EngineError::io("write", &file))?;
         fault_point("checkpoint-recorded");
         let io = || EngineError::io("keep the checkpoint", place);
-        self.objects.flush(&[&file, &record]).map_err(io())?;
+        flushed.map_err(io())?;
+        sync_files(&[file, record]).map_err(io())?;
         fs::rename(temp, place).map_err(io())?;
+        self.objects.settle();
         fault_point("checkpoint-taken");
         File::open(&self.snaps).and_then(|f| f.sync_all()).map_err(io())
     }

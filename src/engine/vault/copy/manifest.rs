@@ -3,6 +3,7 @@
 //! The file: a magic line, numbers as LEB128, names as they are, the BLAKE3 hash of all before at the end.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use rustix::fs::IFlags;
@@ -20,6 +21,26 @@ const FROZEN: u8 = 2;
 const PLACE: u8 = 4;
 const FACTS: u8 = 8;
 const PLAIN: u8 = 16;
+
+/// A hash for inode numbers, which nobody chooses to collide with a purpose: no more than a multiplication.
+#[derive(Debug, Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        // 2^64 by the golden ratio; the table uses both ends of the result
+        let spread = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}
 
 /// A tree as it was at one moment.
 #[derive(Debug)]
@@ -40,7 +61,7 @@ impl Manifest {
     }
 
     /// The nodes by the number of their inode; of several names one.
-    pub fn by_inode(&self) -> HashMap<u64, u32> {
+    pub fn by_inode(&self) -> HashMap<u64, u32, BuildHasherDefault<Spread>> {
         (0..).zip(&self.nodes).map(|(i, n)| (n.inode.0, i)).collect()
     }
 

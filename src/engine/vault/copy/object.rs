@@ -34,7 +34,7 @@ const FEW: usize = 64;
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
-    /// What was added and is not yet flushed.
+    /// What was added for a checkpoint that is not there yet.
     fresh: Mutex<Vec<PathBuf>>,
 }
 
@@ -141,28 +141,26 @@ impl Store {
         Ok(hash)
     }
 
-    /// Makes durable what was added, and these files. Their folders are flushed too.
-    pub fn flush(&self, also: &[&Path]) -> io::Result<()> {
-        let fresh = std::mem::take(&mut *self.fresh());
+    /// Makes durable what was added.
+    pub fn flush(&self) -> io::Result<()> {
+        let fresh = self.fresh().clone();
+        if fresh.is_empty() {
+            return Ok(());
+        }
         let root = File::open(&self.path)?;
         if fresh.len() > FEW {
             return Ok(rustix::fs::syncfs(&root)?);
         }
-        let all: Vec<&Path> = fresh
-            .iter()
-            .map(PathBuf::as_path)
-            .chain(also.iter().copied())
-            .collect();
-        let mut folders: Vec<&Path> = all.iter().filter_map(|p| p.parent()).collect();
-        folders.sort_unstable();
-        folders.dedup();
-        let sync = |path: &&Path| File::open(path)?.sync_all();
-        all.par_iter().try_for_each(sync)?;
-        folders.iter().try_for_each(sync)?;
+        sync_files(&fresh)?;
         root.sync_all()
     }
 
-    /// Removes what was added since the last flush: its checkpoint failed.
+    /// Nothing of what was added is taken back any more: its checkpoint is there.
+    pub fn settle(&self) {
+        self.fresh().clear();
+    }
+
+    /// Removes what was added: its checkpoint failed.
     pub fn take_back(&self) {
         for path in std::mem::take(&mut *self.fresh()) {
             if let Err(e) = fs::remove_file(&path) {
@@ -194,6 +192,15 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     fs::read_dir(folder)
         .and_then(|all| all.map(|e| Ok(e?.path())).collect())
         .map_err(EngineError::io("list", folder))
+}
+
+/// Makes these files and their folders durable.
+pub(super) fn sync_files(all: &[PathBuf]) -> io::Result<()> {
+    let mut folders: Vec<&Path> = all.iter().filter_map(|p| p.parent()).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    all.par_iter().try_for_each(|path| File::open(path)?.sync_all())?;
+    folders.iter().try_for_each(|path| File::open(path)?.sync_all())
 }
 
 /// The name under which a content is kept.
