@@ -46,10 +46,12 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     let started = Instant::now();
     let lock = tools.ground().lock()?;
     tools.log.none_interrupted()?;
-    let taken = site.vault.checkpoint(&new)?;
+    let taken = site.checkpoint(&new)?;
     drop(lock);
     let ms = started.elapsed().as_millis() as u64;
-    let doc = json!({"checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms});
+    let doc = json!({
+        "checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms, "atomic": !site.copied(),
+    });
     app.out.result(&doc, || {
         let mut text = format!("{}  ({ms} ms)\n", taken.meta.id);
         for p in &not_covered {

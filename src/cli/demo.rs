@@ -16,13 +16,11 @@ use crate::tui::state::End;
 
 /// Shows the main job in a scratch sandbox.
 pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&Path>, keep: bool) -> Done {
-    if vault == VaultChoice::Copy {
-        return Err(Failure::new(Kind::Refused, "the copy vault is not built yet").hint("use: --vault btrfs"));
-    }
-    if !rustix::process::geteuid().is_root() {
+    let copies = vault == VaultChoice::Copy;
+    if !copies && !rustix::process::geteuid().is_root() {
         return Err(
             Failure::new(Kind::Refused, "the demo needs root: it mounts a file system")
-                .hint("run: sudo respool demo"),
+                .hint("run: sudo respool demo; or, without root: respool demo --vault copy"),
         );
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -32,7 +30,7 @@ pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&P
     }
     super::signals::cancel_on_signals();
     let dir = dir.map(|d| app.cwd.join(d));
-    let stage = Stage::set(dir.as_deref(), keep)?;
+    let stage = Stage::set(dir.as_deref(), keep, copies)?;
     let done = if without_terminal {
         report(app, &stage).map(|()| End::Quit)
     } else {

@@ -8,6 +8,7 @@ use super::app::App;
 use super::output::{Done, Failure};
 use crate::engine::catalog::SandboxDir;
 use crate::rewind::adopt::recover_adoption;
+use crate::rewind::copies::recover_copy;
 use crate::rewind::journal::{Log, Record};
 use crate::rewind::recover::{How, Recovered};
 use crate::rewind::tools::Tools;
@@ -76,12 +77,17 @@ fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
 fn recover_adoptions(app: &App, path: Option<&Path>) -> Result<Vec<Recovered>, Failure> {
     let Census {
         pools,
-        sandboxes: all,
+        sandboxes,
+        copies,
         trouble: _,
     } = app.desk.registry.all()?;
     let mut out = Vec::new();
-    for (i, listed) in all {
-        match (recover_adoption(&pools[i], &listed.id), listed.record) {
+    let sandboxes = sandboxes
+        .into_iter()
+        .map(|(i, l)| (recover_adoption(&pools[i], &l.id), l));
+    let copies = copies.into_iter().map(|(dir, l)| (recover_copy(&dir, &l.id), l));
+    for (recovered, listed) in sandboxes.chain(copies) {
+        match (recovered, listed.record) {
             (Ok(recovered), Ok(_)) => out.extend(recovered),
             (Ok(Some(recovered)), Err(_)) => out.push(recovered),
             (_, Err(why)) => app.out.say(format!("respool: {why}")),
@@ -110,10 +116,20 @@ pub fn recover_adoptions_first(app: &App, path: &Path) -> Done {
 
 /// What `recover` would work on.
 fn interrupted(app: &App) -> Done {
-    let Census { pools, sandboxes, .. } = app.desk.registry.all()?;
+    let Census {
+        pools,
+        sandboxes,
+        copies,
+        ..
+    } = app.desk.registry.all()?;
     let mut open: Vec<Operation> = Vec::new();
+    let mut folders = Vec::new();
     for (i, listed) in sandboxes {
-        let log = Log::open(SandboxDir::open(&pools[i], &listed.id)?.path())?;
+        folders.push(SandboxDir::open(&pools[i], &listed.id)?.path().to_owned());
+    }
+    folders.extend(copies.iter().map(|(dir, l)| dir.join(&l.id)));
+    for folder in folders {
+        let log = Log::open(&folder)?;
         if !log.busy() {
             open.extend(log.interrupted()?.iter().map(Record::operation));
         }
@@ -135,13 +151,15 @@ pub fn recover(app: &App) -> Done {
     let mut recovered = recover_adoptions(app, None)?;
     let Census {
         pools: _,
-        sandboxes: all,
+        sandboxes,
+        copies,
         trouble,
     } = app.desk.registry.all()?;
     for e in &trouble {
         app.out.say(format!("respool: {e}"));
     }
-    for (_, listed) in all {
+    let all = sandboxes.into_iter().map(|(_, l)| l);
+    for listed in all.chain(copies.into_iter().map(|(_, l)| l)) {
         let Ok(record) = listed.record else { continue };
         if !record.tracked {
             continue;

@@ -1,6 +1,7 @@
 //! `respool sandboxes` and `respool space`.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -8,6 +9,7 @@ use super::app::App;
 use super::output::Done;
 use crate::engine::catalog::Listed;
 use crate::engine::pool::Pool;
+use crate::engine::vault::copy::open_root;
 use crate::failure::Explain;
 use crate::rewind::adopt::shows;
 use crate::sandbox::registry::Census;
@@ -19,9 +21,10 @@ pub fn run(app: &App) -> Done {
     let Census {
         pools,
         sandboxes: all,
+        copies,
         mut trouble,
     } = app.desk.registry.all()?;
-    if all.is_empty() && !trouble.is_empty() {
+    if all.is_empty() && copies.is_empty() && !trouble.is_empty() {
         // "nothing is tracked" would be no answer
         return Err(trouble.swap_remove(0).into());
     }
@@ -31,7 +34,8 @@ pub fn run(app: &App) -> Done {
             app.out.say(format!("  hint: {hint}"));
         }
     }
-    let rows: Vec<Value> = all.iter().map(|(i, l)| row(&pools[*i], l)).collect();
+    let mut rows: Vec<Value> = all.iter().map(|(i, l)| row(&pools[*i], l)).collect();
+    rows.extend(copies.iter().map(|(dir, l)| copy_row(dir, l)));
     app.out.result(&rows, || {
         let mut out = String::new();
         for r in &rows {
@@ -77,11 +81,37 @@ fn row(pool: &Pool, listed: &Listed) -> Value {
     }
 }
 
+fn copy_row(copies: &Path, listed: &Listed) -> Value {
+    let dir = copies.join(&listed.id);
+    let count = std::fs::read_dir(dir.join("snaps")).map_or(0, |all| {
+        let real = |e: &std::io::Result<std::fs::DirEntry>| {
+            e.as_ref()
+                .is_ok_and(|e| !e.file_name().as_encoded_bytes().starts_with(b"."))
+        };
+        all.filter(real).count()
+    });
+    match &listed.record {
+        Ok(r) => {
+            let (path, exact) = json_path(&r.path);
+            json!({
+                "id": listed.id, "path": path, "path_b64": exact, "vault": "copy",
+                "mounted": r.tracked && open_root(&r.path, r.root.as_ref()).is_ok(),
+                "tracked": r.tracked, "checkpoints": count, "bytes": null, "pool": null,
+            })
+        }
+        Err(why) => json!({
+            "id": listed.id, "path": null, "vault": "copy", "mounted": false, "tracked": null, "checkpoints": count,
+            "bytes": null, "damaged": why, "pool": null,
+        }),
+    }
+}
+
 /// Shows what takes space.
 pub fn space(app: &App) -> Done {
     let Census {
         pools,
         sandboxes: all,
+        copies,
         trouble: _,
     } = app.desk.registry.all()?;
     let mut list = Vec::new();
@@ -98,6 +128,17 @@ pub fn space(app: &App) -> Done {
             .map(|s: &Site| s.vault.checkpoints().map_or(0, |c| c.len()));
         sandboxes
             .push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": count}));
+    }
+    for (_, l) in copies {
+        let Ok(record) = l.record else { continue };
+        let path = json_path(&record.path).0;
+        let site = app.desk.registry.by_id(&record.id).ok().flatten();
+        let count = site
+            .as_ref()
+            .map(|s| s.vault.checkpoints().map_or(0, |c| c.len()));
+        let bytes = site.and_then(|s| s.vault.used().ok());
+        sandboxes
+            .push(json!({"id": record.id, "path": path, "pool": null, "checkpoints": count, "bytes": bytes}));
     }
     let doc = json!({"pools": list, "sandboxes": sandboxes});
     app.out.result(&doc, || {

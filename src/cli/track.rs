@@ -13,6 +13,7 @@ use crate::config::VaultSetting;
 use crate::engine::image;
 use crate::engine::pool::Pool;
 use crate::failure::Kind;
+use crate::rewind::copies::{copy_plan, track_copy};
 use crate::rewind::guard::{Reserved, check_place, stopped_by};
 use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
 use crate::rewind::untrack::{untrack as do_untrack, untrack_blockers};
@@ -70,10 +71,14 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
         let what = format!("a conversation's store ({})", shown_path(&store));
         add(store, what);
     }
-    if let Ok(Census { sandboxes: all, .. }) = app.desk.registry.all() {
-        for record in all
-            .into_iter()
-            .filter_map(|(_, l)| l.record.ok())
+    if let Ok(Census {
+        sandboxes, copies, ..
+    }) = app.desk.registry.all()
+    {
+        let sandboxes = sandboxes.into_iter().map(|(_, l)| l);
+        for record in sandboxes
+            .chain(copies.into_iter().map(|(_, l)| l))
+            .filter_map(|l| l.record.ok())
             .filter(|r| r.tracked)
         {
             let what = format!("the workspace of sandbox {}", record.id);
@@ -91,14 +96,12 @@ fn wants_copy(app: &App, args: &TrackArgs) -> bool {
 /// Puts a workspace under respool.
 pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(app, &args.dir)?;
-    if wants_copy(app, args) {
-        return Err(Failure::new(Kind::Refused, "the copy vault is not built yet").hint("use: --vault btrfs"));
-    }
-    if !rustix::process::geteuid().is_root() {
+    let copy = wants_copy(app, args);
+    if !copy && !rustix::process::geteuid().is_root() {
+        let word = crate::text::shell_word(&path);
         return Err(
             Failure::new(Kind::Refused, "tracking needs root: it mounts a file system").hint(format!(
-                "run: sudo respool track {}",
-                crate::text::shell_word(&path)
+                "run: sudo respool track {word}; or, without root: respool track --vault copy {word}"
             )),
         );
     }
@@ -108,6 +111,9 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         return Err(Failure::new(Kind::Refused, what)
             .path(path)
             .hint("respool sandboxes lists what is tracked"));
+    }
+    if copy {
+        return with_copies(app, &path);
     }
     let way = means(&path)?;
     let image = args
@@ -153,6 +159,38 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     app.out.result(&doc, || {
         format!(
             "tracked as {}\nnext: respool hooks install openhands --project (in the workspace), then work with the agent\nif your shell stands in it, enter it again: cd \"$PWD\"\n",
+            tracked.record.id
+        )
+    })
+}
+
+/// Puts a workspace under respool where it is, with copies as checkpoints.
+fn with_copies(app: &App, path: &Path) -> Done {
+    check_place(path, &reserved(app, None))?;
+    let copies = app.desk.registry.copies();
+    let plan = copy_plan(path, &copies, &app.bar())?;
+    if app.global.dry_run {
+        return app.out.result(&json!({"plan": plan}), || text(&plan));
+    }
+    if !app.global.yes {
+        app.out.say(text(&plan).trim_end());
+    }
+    app.confirm(&format!("track {}?", shown_path(path)))?;
+    app.desk.registry.prepare()?;
+    let bar = app.bar();
+    let tracked = track_copy(&copies, &plan, &bar)?;
+    drop(bar);
+    if !rustix::process::geteuid().is_root() {
+        app.out.say(format!(
+            "respool: the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
+            shown_path(&copies)
+        ));
+    }
+    let (shown, exact) = json_path(path);
+    let doc = json!({"sandbox": tracked.record.id, "vault": "copy", "path": shown, "path_b64": exact});
+    app.out.result(&doc, || {
+        format!(
+            "tracked as {}\nnext: respool hooks install openhands --project (in the workspace), then work with the agent\n",
             tracked.record.id
         )
     })
@@ -221,11 +259,15 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     recover_first(app, &site)?;
     let blockers = untrack_blockers(&site)?;
     if app.global.dry_run {
-        let steps = [
-            "copy the present content beside the workspace",
-            "compare it, every byte and attribute",
-            "put it in the place of the mount",
-        ];
+        let steps: &[&str] = if site.copied() {
+            &["forget the folder: it stays as it is"]
+        } else {
+            &[
+                "copy the present content beside the workspace",
+                "compare it, every byte and attribute",
+                "put it in the place of the mount",
+            ]
+        };
         return app
             .out
             .result(&json!({"plan": {"steps": steps, "blockers": blockers}}), || {

@@ -18,6 +18,7 @@ use crate::engine::{CheckpointKind, EngineError, How, NewCheckpoint, image};
 use crate::paths::Env;
 use crate::progress::Progress;
 use crate::rewind::adopt::shows;
+use crate::rewind::copies::{copy_plan, track_copy};
 use crate::rewind::track::{track, track_plan};
 use crate::sandbox::bind;
 use crate::sandbox::registry::Registry;
@@ -37,6 +38,7 @@ const LOCK: &str = "lock";
 pub struct Stage {
     root: PathBuf,
     keep: bool,
+    copies: bool,
     /// The recording.
     pub recording: Recording,
     /// The workspace.
@@ -73,8 +75,8 @@ fn sweep() {
 
 impl Stage {
     /// Makes the folder and the workspace's initial state. In `dir` (made if it is not there), or in the
-    /// temporary folder.
-    pub fn set(dir: Option<&Path>, keep: bool) -> Result<Self> {
+    /// temporary folder. `copies`: its checkpoints will be copies, which needs no root.
+    pub fn set(dir: Option<&Path>, keep: bool, copies: bool) -> Result<Self> {
         let recording = Recording::load()?;
         let root = match dir {
             Some(dir) => {
@@ -104,6 +106,7 @@ impl Stage {
             registry: Registry::new(&root.join("state"), true),
             root,
             keep,
+            copies,
             recording,
             _lock: lock,
         };
@@ -123,9 +126,15 @@ impl Stage {
         digest::digest(std::os::fd::AsFd::as_fd(&folder))
     }
 
-    /// Puts the workspace under respool, on a new pool.
+    /// Puts the workspace under respool, on a new pool or with copies.
     pub fn track(&self, progress: &dyn Progress) -> Result<()> {
         self.registry.prepare()?;
+        if self.copies {
+            let copies = self.registry.copies();
+            let plan = copy_plan(&self.workspace, &copies, progress)?;
+            track_copy(&copies, &plan, progress)?;
+            return Ok(());
+        }
         let file = self.registry.default_image();
         image::create(&file, POOL_BYTES, false)?;
         let pool = self.registry.open_image(&file)?;
@@ -151,14 +160,14 @@ impl Stage {
         let mut new = NewCheckpoint::of(CheckpointKind::Message, How::Own);
         new.conversation = Some(self.recording.conversation.clone());
         new.message = Some(turn.id.clone());
-        site.vault.checkpoint(&new)?;
+        site.checkpoint(&new)?;
         self.recording
             .play_events(turn, Until::Message, &self.store, &self.workspace, now)?;
         self.apply(&turn.ops)?;
         self.recording
             .play_events(turn, Until::TurnEnd, &self.store, &self.workspace, now)?;
         new.kind = CheckpointKind::TurnEnd;
-        site.vault.checkpoint(&new)?;
+        site.checkpoint(&new)?;
         Ok(())
     }
 

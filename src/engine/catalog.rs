@@ -20,7 +20,7 @@ use nix::libc;
 use rustix::fs::{Mode, OFlags, XattrFlags};
 
 pub(crate) use record::parse_record;
-pub use record::{Place, RECORD_VERSION, SandboxRecord, Stub};
+pub use record::{Place, RECORD_VERSION, RootId, SandboxRecord, Stub};
 
 /// The attribute of a sandbox's directory.
 pub const SANDBOX_XATTR: &str = "user.respool.sandbox";
@@ -45,7 +45,7 @@ pub struct SandboxDir {
     path: PathBuf,
 }
 
-fn valid_id(id: &str) -> bool {
+pub(crate) fn valid_id(id: &str) -> bool {
     let rest = id.strip_prefix("sb-").unwrap_or_default();
     !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric())
 }
@@ -284,6 +284,7 @@ impl SandboxDir {
             gid: stat.st_gid,
             tracked: true,
             stub: None,
+            root: None,
             extra: serde_json::Map::new(),
         })
     }

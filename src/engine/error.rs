@@ -42,6 +42,12 @@ pub enum EngineError {
         /// The path.
         path: PathBuf,
     },
+    /// The folder is no longer the one that was tracked.
+    #[error("{} is no longer the managed folder", shown_path(path))]
+    Replaced {
+        /// The path.
+        path: PathBuf,
+    },
     /// No such path in that state.
     #[error("there is no {} in that state", shown_path(path))]
     NoPath {
@@ -114,7 +120,9 @@ impl Explain for EngineError {
             Self::Io { .. } => Kind::Failed,
             Self::NoCheckpoint { .. } | Self::NoPath { .. } => Kind::NotFound,
             Self::DamagedCheckpoint { .. } | Self::Damaged { .. } => Kind::Damaged,
-            Self::NotManaged { .. } | Self::Refused { .. } | Self::Busy { .. } => Kind::Refused,
+            Self::NotManaged { .. } | Self::Replaced { .. } | Self::Refused { .. } | Self::Busy { .. } => {
+                Kind::Refused
+            }
             Self::Cancelled => Kind::Cancelled,
         }
     }
@@ -123,6 +131,7 @@ impl Explain for EngineError {
         match self {
             Self::Io { path, .. }
             | Self::NotManaged { path }
+            | Self::Replaced { path }
             | Self::NoPath { path }
             | Self::Busy { path, .. }
             | Self::Damaged { path, .. } => Some(path),
@@ -138,6 +147,10 @@ impl Explain for EngineError {
             Self::NotManaged { .. } => {
                 Some("it was replaced or unmounted; see: respool sandboxes, respool pool mount".into())
             }
+            Self::Replaced { .. } => Some(
+                "another folder is in its place; put the tracked one back, or: respool sandboxes lists what is tracked"
+                    .into(),
+            ),
             Self::Refused { hint, .. } => hint.clone(),
             Self::Busy { .. } => {
                 Some("end the processes and unmount the places that use it, then try again".into())

@@ -117,7 +117,7 @@ fn track_again(
         Place::Pool => dir
             .live()?
             .ok_or_else(|| EngineError::NotManaged { path: path.clone() })?,
-        Place::Own => bind::open_folder(path).map_err(EngineError::io("open", path))?,
+        Place::Own | Place::Copy => bind::open_folder(path).map_err(EngineError::io("open", path))?,
     };
     show(&dir, &live, record)?;
     track::start_checkpoint(pool, record, live)?;

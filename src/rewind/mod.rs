@@ -2,6 +2,7 @@
 
 pub mod adopt;
 mod aside;
+pub mod copies;
 mod error;
 pub mod guard;
 pub mod journal;
@@ -28,7 +29,8 @@ use crate::text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blocker {
     /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `agent`
-    /// (the agent is at work), `nested` (a subvolume or mount inside is not covered), `space`.
+    /// (the agent is at work), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
+    /// not bring it back), `space`.
     pub kind: &'static str,
     /// The process, where it is one.
     pub pid: Option<i32>,

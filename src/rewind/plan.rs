@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{Blocker, Plan};
-use crate::engine::{Change, CheckpointId, Counts};
+use crate::engine::{Change, CheckpointId, Counts, Difference};
 use crate::sandbox::holders::Holder;
 use crate::text::{shown, shown_path, size};
 
@@ -31,6 +31,10 @@ pub struct Facts {
     pub not_covered: Vec<PathBuf>,
     /// The agent is at work on this conversation.
     pub at_work: bool,
+    /// What this process has no right to bring back.
+    pub denied: Vec<Difference>,
+    /// The checkpoints are copies, file by file.
+    pub copied: bool,
     /// Free bytes on the pool, if known to be low.
     pub low_space: Option<u64>,
     /// The paths asked for, if not all.
@@ -103,6 +107,18 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
             stops: false,
         });
     }
+    for d in &facts.denied {
+        out.push(Blocker {
+            kind: "rights",
+            pid: None,
+            what: format!(
+                "{} cannot be brought back: {}",
+                shown_path(&d.path),
+                shown(&d.what)
+            ),
+            stops: true,
+        });
+    }
     if let Some(free) = facts.low_space {
         out.push(Blocker {
             kind: "space",
@@ -128,7 +144,12 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
             if held == 1 { "" } else { "es" }
         ));
     }
-    steps.push("take a safety checkpoint of the state now".into());
+    let how = if facts.copied {
+        " (a copy, file by file: not atomic)"
+    } else {
+        ""
+    };
+    steps.push(format!("take a safety checkpoint of the state now{how}"));
     steps.push(format!(
         "make {what} equal to {}: {} paths change",
         facts.target_words,

@@ -140,6 +140,8 @@ pub fn survey(
         holders,
         not_covered: site.not_covered()?,
         at_work: timeline.is_some_and(|t| t.at_work) && somebody,
+        denied: site.vault.denied(id, &selection, progress)?,
+        copied: site.copied(),
         low_space: None,
         paths: scope.paths.clone(),
     };

@@ -39,6 +39,8 @@ pub enum Means {
     Exchange,
     /// It is a subvolume already.
     Adopt,
+    /// It stays as it is; checkpoints are copies of it.
+    Keep,
 }
 
 /// What `track` will do.
@@ -185,6 +187,7 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
         gid: owner.st_gid,
         tracked: false,
         stub: None,
+        root: None,
         extra: serde_json::Map::new(),
     };
     let (dir, record) = catalog::create_sandbox(pool, record)?;
@@ -206,6 +209,14 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
         Means::Copy => copy(&mut work, progress),
         Means::Exchange => exchange(&mut work, progress),
         Means::Adopt => adopt(&mut work),
+        Means::Keep => Err(RewindError::Refused {
+            why: format!(
+                "{} is tracked with copies, without a pool",
+                shown_path(&work.record.path)
+            ),
+            path: None,
+            hint: None,
+        }),
     };
     drop(lock);
     if let Err(cause) = done {

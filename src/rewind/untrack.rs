@@ -29,7 +29,7 @@ pub(super) const WAS_SUBVOLUME: &str = "was_subvolume";
 
 /// Who stands in the way.
 pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
-    if site.record.extra.contains_key(WAS_SUBVOLUME) {
+    if site.copied() || site.record.extra.contains_key(WAS_SUBVOLUME) {
         return Ok(Vec::new()); // nothing is moved
     }
     let mut all: Vec<Blocker> = site
@@ -50,6 +50,9 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
 /// Does it. The caller was told yes.
 pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     let path = site.path();
+    if site.copied() {
+        return super::copies::untrack_copy(site);
+    }
     if let Some(e) = stopped_by(path, &untrack_blockers(site)?) {
         return Err(e);
     }
@@ -148,7 +151,7 @@ fn freeze_live(dir: &SandboxDir, record: &SandboxRecord, read_only: bool) -> Res
         Place::Pool => dir
             .live()?
             .ok_or_else(|| EngineError::NotManaged { path: path.clone() })?,
-        Place::Own => bind::open_folder(path).map_err(EngineError::io("open", path))?,
+        Place::Own | Place::Copy => bind::open_folder(path).map_err(EngineError::io("open", path))?,
     };
     let info = subvolume::root_info(&live).map_err(EngineError::io("look at", path))?;
     if info.is_none_or(|i| subvolume::hex(&i.uuid) != record.live_uuid) {

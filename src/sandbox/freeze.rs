@@ -120,13 +120,24 @@ impl Freeze for NoWriters {
     }
 }
 
-/// Stops the holders of the subvolume with this device number by SIGSTOP.
+/// Stops the holders of a live tree by SIGSTOP.
 #[derive(Debug, Clone)]
 pub struct StopHolders {
-    /// The device number of the live subvolume.
+    /// Its device number.
     pub device: u64,
     /// The mount of the top level of its file system, and the id of the live subvolume.
     pub tree: Option<(PathBuf, u64)>,
+    /// Where it is, if it is an ordinary folder; else it is all that the device has.
+    pub folder: Option<PathBuf>,
+}
+
+impl StopHolders {
+    /// How to tell who holds it.
+    pub fn place(&self) -> Place<'_> {
+        self.folder.as_deref().map_or(Place::Device(self.device), |path| {
+            Place::Folder(self.device, path)
+        })
+    }
 }
 
 /// How long writers are watched before the first of them is stopped.
@@ -137,7 +148,7 @@ impl Freeze for StopHolders {
         let mut frozen = Frozen::default();
         // a writer may start another before it is stopped: look again until none is new
         for _round in 0..8 {
-            let all = holders(&Place::Device(self.device));
+            let all = holders(&self.place());
             let new: Vec<Holder> = all
                 .iter()
                 .filter(|h| {
@@ -181,7 +192,7 @@ impl Freeze for StopHolders {
             wrote |= !seen.is_empty();
             // a program that works through short-lived others is found by its working folder only
             let mut new = known(&seen);
-            new.extend(holders(&Place::Device(self.device)));
+            new.extend(holders(&self.place()));
             let met = |h: &Holder| {
                 frozen
                     .stopped

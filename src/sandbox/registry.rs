@@ -11,6 +11,7 @@ use super::bind;
 use super::site::Site;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
+use crate::engine::vault::copy::{COPIES, list_copies};
 use crate::engine::{EngineError, Result, ioctl, subvolume};
 use crate::paths::SYSTEM_STATE;
 use crate::text::ExactPath;
@@ -201,7 +202,37 @@ impl Registry {
         if let Some(site) = self.by_subvolume(&resolved)? {
             return Ok(Some(site));
         }
+        if let Some(site) = self.by_copy(&resolved)? {
+            return Ok(Some(site));
+        }
         self.by_record(&resolved)
+    }
+
+    /// The folder of the sandboxes whose checkpoints are copies, in the own state folder.
+    pub fn copies(&self) -> PathBuf {
+        self.own.join(COPIES)
+    }
+
+    /// All sandboxes whose checkpoints are copies, each with the folder that it is in.
+    fn all_copies(&self) -> Result<Vec<(PathBuf, Listed)>> {
+        let mut out = Vec::new();
+        for dir in self.dirs().map(|d| d.join(COPIES)) {
+            out.extend(list_copies(&dir)?.into_iter().map(|l| (dir.clone(), l)));
+        }
+        Ok(out)
+    }
+
+    /// The sandbox with copies whose workspace the path is in.
+    fn by_copy(&self, path: &Path) -> Result<Option<Site>> {
+        let found = self
+            .all_copies()?
+            .into_iter()
+            .filter_map(|(dir, l)| Some((dir, l.record.ok()?)))
+            .filter(|(_, r)| r.tracked && path.starts_with(&r.path))
+            .max_by_key(|(_, r)| r.path.as_os_str().len());
+        found
+            .map(|(dir, record)| Site::open_copy(&dir, record))
+            .transpose()
     }
 
     /// The quick way: the subvolume that the path is in tells which sandbox it is.
@@ -267,14 +298,18 @@ impl Registry {
 
     /// A sandbox by its id, tracked or not.
     pub fn by_id(&self, id: &str) -> Result<Option<Site>> {
+        let damaged = |what: String| EngineError::Damaged {
+            what,
+            path: id.into(),
+        };
+        if let Some((dir, listed)) = self.all_copies()?.into_iter().find(|(_, l)| l.id == id) {
+            return Site::open_copy(&dir, listed.record.map_err(damaged)?).map(Some);
+        }
         for (_, pool) in self.pools() {
             let Ok(pool) = pool else { continue };
             let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| l.id == id);
             if let Some(listed) = found {
-                let record = listed.record.map_err(|what| EngineError::Damaged {
-                    what,
-                    path: id.into(),
-                })?;
+                let record = listed.record.map_err(damaged)?;
                 return Site::open(pool, record).map(Some);
             }
         }
@@ -300,6 +335,7 @@ impl Registry {
         Ok(Census {
             pools,
             sandboxes,
+            copies: self.all_copies()?,
             trouble,
         })
     }
@@ -312,6 +348,8 @@ pub struct Census {
     pub pools: Vec<Pool>,
     /// The sandboxes, each with the position of its pool in `pools`.
     pub sandboxes: Vec<(usize, Listed)>,
+    /// The sandboxes whose checkpoints are copies, each with the folder that it is in.
+    pub copies: Vec<(PathBuf, Listed)>,
     /// Why other pools could not be opened.
     pub trouble: Vec<EngineError>,
 }

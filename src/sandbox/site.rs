@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bind;
-use super::freeze::StopHolders;
-use super::holders::{Holder, Place as HeldPlace, holders};
+use super::freeze::{Freeze, StopHolders};
+use super::holders::{Holder, holders};
 use super::mounts;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::BtrfsVault;
-use crate::engine::{EngineError, Result, subvolume};
+use crate::engine::vault::copy::{CopyDir, CopyVault, open_root};
+use crate::engine::{Checkpoint, EngineError, NewCheckpoint, Result, subvolume};
 
 /// An opened sandbox.
 pub struct Site {
@@ -45,6 +46,41 @@ impl Site {
         Self::assemble(pool, dir, record, live)
     }
 
+    /// Opens a sandbox whose checkpoints are copies, from the folder `copies` of a state folder. The workspace
+    /// must be the folder that was tracked; of one that is tracked no more only the checkpoints are there.
+    pub fn open_copy(copies: &Path, record: SandboxRecord) -> Result<Self> {
+        let dir = CopyDir::open(copies, &record.id)?;
+        let (mut live, mut device) = (None, 0);
+        if record.tracked {
+            let folder = open_root(&record.path, record.root.as_ref())?;
+            let stat = bind::stat(&folder).map_err(EngineError::io("look at", &record.path))?;
+            (live, device) = (Some(folder), stat.st_dev);
+        }
+        Ok(Self {
+            vault: Arc::new(CopyVault::open(&dir, &record.path, live)),
+            btrfs: None,
+            dir: dir.path().to_owned(),
+            device,
+            tree_id: 0,
+            record,
+        })
+    }
+
+    /// Takes a checkpoint. Where it is a copy, what writes to the workspace is stopped meanwhile, as far as
+    /// this process may: a copy is not atomic.
+    pub fn checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint> {
+        let frozen = self.copied().then(|| self.freezer().freeze());
+        if let Some(Err(e)) = &frozen {
+            tracing::warn!("the copy is taken while something may write: {e}");
+        }
+        self.vault.checkpoint(new)
+    }
+
+    /// True where checkpoints are copies of the workspace, file by file.
+    pub fn copied(&self) -> bool {
+        self.record.place == Place::Copy
+    }
+
     fn assemble(pool: Pool, dir: SandboxDir, record: SandboxRecord, live: OwnedFd) -> Result<Self> {
         let pool = Arc::new(pool);
         let device = bind::stat(&live)
@@ -72,7 +108,9 @@ impl Site {
         };
         let live = match record.place {
             Place::Pool => dir.live()?.ok_or_else(not_managed)?,
-            Place::Own => bind::open_folder(&record.path).map_err(EngineError::io("open", &record.path))?,
+            Place::Own | Place::Copy => {
+                bind::open_folder(&record.path).map_err(EngineError::io("open", &record.path))?
+            }
         };
         match subvolume::root_info(&live).map_err(EngineError::io("look at", &record.path))? {
             Some(info) if subvolume::hex(&info.uuid) == record.live_uuid => Ok(live),
@@ -125,12 +163,13 @@ impl Site {
         StopHolders {
             device: self.device,
             tree: top.map(|top| (top, self.tree_id)),
+            folder: self.copied().then(|| self.record.path.clone()),
         }
     }
 
     /// Who holds files in it.
     pub fn holders(&self) -> Vec<Holder> {
-        holders(&HeldPlace::Device(self.device))
+        holders(&self.freezer().place())
     }
 
     /// Nested subvolumes and mounts, relative to the workspace: in no checkpoint.
@@ -148,7 +187,7 @@ impl Site {
 
     /// True if the workspace shows the live tree now.
     pub fn shown(&self) -> bool {
-        shows(&self.record)
+        self.copied() || shows(&self.record)
     }
 }
 

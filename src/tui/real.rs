@@ -253,7 +253,7 @@ impl Backend for RealBackend {
         new.conversation = Some(opened.conversation.summary.id.clone());
         let lock = tools.ground().lock()?;
         let started = Instant::now();
-        let taken = site.vault.checkpoint(&new)?;
+        let taken = site.checkpoint(&new)?;
         drop(lock);
         Ok(Taken {
             id: taken.meta.id,

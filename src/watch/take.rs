@@ -62,5 +62,5 @@ pub fn take(site: &Site, new: &NewCheckpoint) -> Result<Checkpoint, TakeError> {
     // first what its own message explains best: a pool that cannot be written
     site.vault.guard()?;
     let _quiet = quiet::enter(site.dir(), PATIENCE)?;
-    Ok(site.vault.checkpoint(new)?)
+    Ok(site.checkpoint(new)?)
 }

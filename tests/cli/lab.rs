@@ -118,6 +118,14 @@ impl Lab {
         lab
     }
 
+    /// A tracked workspace whose checkpoints are copies.
+    pub fn copies(fill: impl FnOnce(&Path)) -> Self {
+        let lab = Self::plain(fill);
+        let doc = lab.ok(&["--yes", "track", lab.ws_text(), "--vault", "copy"]);
+        assert_eq!(doc["vault"], "copy");
+        lab
+    }
+
     pub fn track(&self) -> Value {
         self.ok(&["--yes", "track", self.ws_text(), "--size", "512M"])
     }

@@ -9,6 +9,7 @@ mod manifest;
 
 mod actors;
 mod contract;
+mod copies;
 mod kill;
 mod kill_adopt;
 mod messages;

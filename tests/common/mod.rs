@@ -233,6 +233,7 @@ pub fn test_record(path: &Path) -> SandboxRecord {
         gid: 0,
         tracked: true,
         stub: None,
+        root: None,
         extra: serde_json::Map::new(),
     }
 }

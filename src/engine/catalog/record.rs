@@ -21,6 +21,17 @@ pub enum Place {
     Pool,
     /// At the workspace's own path, on an existing Btrfs.
     Own,
+    /// At the workspace's own path; checkpoints are copies.
+    Copy,
+}
+
+/// A folder by its inode number and birth time: both survive a restart, unlike its device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootId {
+    /// The inode number.
+    pub ino: u64,
+    /// When it was made: seconds since 1970, nanoseconds; zero where the file system does not know.
+    pub born: (i64, u32),
 }
 
 /// A file by device and inode number.
@@ -56,6 +67,8 @@ pub struct SandboxRecord {
     pub tracked: bool,
     /// The emptied folder that the live tree is mounted on.
     pub stub: Option<Stub>,
+    /// The workspace itself, where checkpoints are copies.
+    pub root: Option<RootId>,
     /// Fields of newer versions, kept as they are.
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
@@ -77,6 +90,8 @@ struct Raw {
     tracked: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stub: Option<Stub>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    root: Option<RootId>,
     #[serde(flatten)]
     extra: serde_json::Map<String, serde_json::Value>,
 }
@@ -98,6 +113,7 @@ impl From<Raw> for SandboxRecord {
             gid: r.gid,
             tracked: r.tracked,
             stub: r.stub,
+            root: r.root,
             extra: r.extra,
         }
     }
@@ -118,6 +134,7 @@ impl From<SandboxRecord> for Raw {
             gid: r.gid,
             tracked: r.tracked,
             stub: r.stub,
+            root: r.root,
             extra: r.extra,
         }
     }
@@ -152,6 +169,7 @@ mod tests {
             gid: 1000,
             tracked: true,
             stub: Some(Stub { dev: 1, ino: 2 }),
+            root: None,
             extra: serde_json::Map::new(),
         }
     }

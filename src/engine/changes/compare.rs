@@ -52,6 +52,8 @@ pub(in crate::engine) struct Pair<'a> {
     pub b: &'a Walked,
     /// An inode whose change time is equal in both and before this is the same. None: trust nothing.
     pub settled: Option<Stamp>,
+    /// Where they are on disk. None: both are records, and all is in their nodes.
+    pub disk: Option<(Tree<'a>, Tree<'a>)>,
     pub progress: &'a dyn Progress,
 }
 
@@ -74,6 +76,22 @@ pub(in crate::engine) fn by_stat(x: &Node, y: &Node) -> Whats {
     what.add(What::Mode, x.mode != y.mode && x.file_type != FileType::Link);
     what.add(What::Owner, (x.uid, x.gid) != (y.uid, y.gid));
     what.add(What::Time, x.mtime != y.mtime);
+    what
+}
+
+/// Everything that differs between two recorded nodes of one type.
+fn recorded(x: &Node, y: &Node) -> Whats {
+    let mut what = by_stat(x, y);
+    let (old, new) = (x.facts.as_deref(), y.facts.as_deref());
+    let content = match x.file_type {
+        FileType::Dir | FileType::Fifo | FileType::Socket => false,
+        FileType::CharDevice | FileType::BlockDevice => x.rdev != y.rdev,
+        FileType::Link => old.map(|f| &f.link) != new.map(|f| &f.link),
+        FileType::File => x.size != y.size || old.map(|f| f.hash) != new.map(|f| f.hash),
+    };
+    what.add(What::Content, content);
+    what.add(What::Xattr, old.map(|f| &f.xattrs) != new.map(|f| &f.xattrs));
+    what.add(What::Flags, old.map(|f| f.flags) != new.map(|f| f.flags));
     what
 }
 
@@ -116,12 +134,11 @@ impl Pair<'_> {
     }
 
     /// [`Pair::differs`] for many pairs, in parallel; in any order.
-    pub fn differ_all(
-        &self,
-        pairs: Vec<(u32, u32)>,
-        a: &Tree<'_>,
-        b: &Tree<'_>,
-    ) -> Result<Vec<(u32, u32, Whats)>> {
+    pub fn differ_all(&self, pairs: Vec<(u32, u32)>) -> Result<Vec<(u32, u32, Whats)>> {
+        let Some((a, b)) = self.disk else {
+            let recorded = |(ia, ib)| (ia, ib, recorded(self.a.node(ia), self.b.node(ib)));
+            return Ok(pairs.into_iter().map(recorded).collect());
+        };
         let total = pairs.len() as u64;
         let done = AtomicU64::new(0);
         pairs

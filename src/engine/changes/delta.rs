@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Tree;
 use super::compare::{Pair, Whats};
 use super::node::{Key, Walked};
 use crate::engine::Result;
@@ -37,7 +36,7 @@ impl Delta {
 }
 
 /// All inodes that differ, and all places of nested subvolumes that only one tree has.
-pub(in crate::engine) fn deltas(pair: &Pair<'_>, a: &Tree<'_>, b: &Tree<'_>) -> Result<Vec<Delta>> {
+pub(in crate::engine) fn deltas(pair: &Pair<'_>) -> Result<Vec<Delta>> {
     let mut found = Vec::new();
     let mut unsure = BTreeMap::new();
     for (left, right) in Groups::new(pair.a, pair.b) {
@@ -60,7 +59,7 @@ pub(in crate::engine) fn deltas(pair: &Pair<'_>, a: &Tree<'_>, b: &Tree<'_>) -> 
         }
     }
     let pairs = unsure.keys().copied().collect();
-    for (ia, ib, what) in pair.differ_all(pairs, a, b)? {
+    for (ia, ib, what) in pair.differ_all(pairs)? {
         if let Some(delta) = unsure.remove(&(ia, ib)) {
             let delta = Delta { what, ..delta };
             found.extend((!delta.is_none()).then_some(delta));

@@ -62,11 +62,34 @@ pub fn changes(
         a: &wa,
         b: &wb,
         settled: compare::settled(a.made, b.made),
+        disk: Some((*a, *b)),
         progress,
     };
-    let mut rows = rows::Rows::new(&pair, times, part);
-    for delta in delta::deltas(&pair, a, b)? {
+    list(&pair, times, part)
+}
+
+/// As [`changes`], between two recorded trees.
+pub(in crate::engine) fn recorded_changes(
+    a: &Walked,
+    b: &Walked,
+    times: bool,
+    part: PartKind,
+    progress: &dyn Progress,
+) -> Result<Vec<Change>> {
+    let pair = Pair {
+        a,
+        b,
+        settled: None,
+        disk: None,
+        progress,
+    };
+    list(&pair, times, part)
+}
+
+fn list(pair: &Pair<'_>, times: bool, part: PartKind) -> Result<Vec<Change>> {
+    let mut rows = rows::Rows::new(pair, times, part);
+    for delta in delta::deltas(pair)? {
         rows.add(&delta);
     }
-    rows.finish(a, b)
+    rows.finish()
 }

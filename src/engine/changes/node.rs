@@ -2,10 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, IFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 
 use crate::engine::FileType;
+use crate::engine::changes::attrs::Xattrs;
 use crate::engine::changes::open::to_path;
 
 /// An instant of the file system: seconds since 1970 and nanoseconds.
@@ -96,6 +98,23 @@ pub(in crate::engine) struct Node {
     pub dev: (u32, u32),
     /// Allocated bytes.
     pub allocated: u64,
+    /// What only reading shows, where the tree is a record of one and not one on disk.
+    pub facts: Option<Arc<Facts>>,
+}
+
+/// The hash of a file's content: see [`crate::engine::vault::copy`].
+pub(in crate::engine) type Hash = [u8; 32];
+
+/// What `statx` does not say of an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::engine) struct Facts {
+    pub xattrs: Xattrs,
+    /// Those of [`FLAGS`](super::attrs::FLAGS).
+    pub flags: IFlags,
+    /// The target of a link.
+    pub link: Vec<u8>,
+    /// Of a regular file.
+    pub hash: Option<Hash>,
 }
 
 /// The device of a tree's root, and whether the root is that of a Btrfs subvolume.
@@ -124,7 +143,8 @@ impl Node {
         let file_type = type_of(u32::from(st.stx_mode));
         let dev = (st.stx_dev_major, st.stx_dev_minor);
         let mount = st.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        let foreign = mount || origin.is_some_and(|o| o.dev != dev);
+        // an overlay shows the files of its lower layers under devices of their own
+        let foreign = mount || (file_type == FileType::Dir && origin.is_some_and(|o| o.dev != dev));
         // a snapshot shows a nested subvolume as an empty directory with inode 2
         let stub = file_type == FileType::Dir && st.stx_ino == 2 && origin.is_some_and(|o| o.subvolume);
         let kind = match origin {
@@ -160,11 +180,24 @@ impl Node {
             mount,
             dev,
             allocated: st.stx_blocks.saturating_mul(512),
+            facts: None,
         }
     }
 
     pub fn is_dir(&self) -> bool {
         self.file_type == FileType::Dir
+    }
+    /// The type bits of the mode.
+    pub fn format(&self) -> u16 {
+        match self.file_type {
+            FileType::File => 0o100_000,
+            FileType::Dir => 0o040_000,
+            FileType::Link => 0o120_000,
+            FileType::Fifo => 0o010_000,
+            FileType::Socket => 0o140_000,
+            FileType::CharDevice => 0o020_000,
+            FileType::BlockDevice => 0o060_000,
+        }
     }
     pub fn is_file(&self) -> bool {
         self.file_type == FileType::File

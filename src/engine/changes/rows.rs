@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
-use super::Tree;
 use super::compare::{Pair, Whats};
 use super::delta::Delta;
 use super::open::to_path;
@@ -108,7 +107,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Joins what is deleted and added at one path, and sorts.
-    pub fn finish(mut self, a: &Tree<'_>, b: &Tree<'_>) -> Result<Vec<Change>> {
+    pub fn finish(mut self) -> Result<Vec<Change>> {
         let mut added = std::mem::take(&mut self.added);
         let mut replaced = Vec::new();
         for (path, ia) in std::mem::take(&mut self.deleted) {
@@ -128,7 +127,7 @@ impl<'a> Rows<'a> {
         for (path, ib) in added {
             self.push(ChangeKind::Added, path, None, Whats::default(), None, Some(ib));
         }
-        for (ia, ib, what) in self.pair.differ_all(replaced, a, b)? {
+        for (ia, ib, what) in self.pair.differ_all(replaced)? {
             self.kept(ia, ib, what);
         }
         let bytes = |c: &Change| c.path.as_os_str().as_bytes().to_vec();

@@ -9,10 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, mknodat, renameat_with, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use super::attrs::{Attrs, set_flags, set_flags_of, thaw, write, write_times};
+use super::attrs::{set_flags, thaw, write, write_times};
 use super::plan::{Away, Plan, Put};
-use crate::engine::changes::Tree;
-use crate::engine::changes::attrs::{flags, target as link_target, xattrs};
+use super::source::Source;
 use crate::engine::changes::node::{Node, Stamp, Walked, stat_at};
 use crate::engine::changes::open::{Dirs, open_dir_at};
 use crate::engine::{EngineError, FileType, Result, random_id};
@@ -31,7 +30,7 @@ pub(super) struct Apply<'a> {
     at_a: Dirs<'a>,
     pub(super) at_b: Dirs<'a>,
     link_b: Dirs<'a>,
-    pub(super) target: Dirs<'a>,
+    pub(super) target: Source<'a>,
     /// Folders that cannot go, as something that is not covered is in them.
     holds: HashSet<u32>,
     progress: &'a dyn Progress,
@@ -73,7 +72,7 @@ impl<'a> Apply<'a> {
     pub fn new(
         live: BorrowedFd<'a>,
         safety: &'a Walked,
-        target: (&Tree<'a>, &'a Walked),
+        target: (Source<'a>, &'a Walked),
         progress: &'a dyn Progress,
     ) -> Self {
         let (a, b) = (safety, target.1);
@@ -84,7 +83,7 @@ impl<'a> Apply<'a> {
             at_a: Dirs::new(live, a),
             at_b: Dirs::new(live, b),
             link_b: Dirs::new(live, b),
-            target: Dirs::new(target.0.root, b),
+            target: target.0,
             holds: HashSet::new(),
             progress,
             done: 0,
@@ -136,8 +135,8 @@ impl<'a> Apply<'a> {
         }
         fault_point("restore-above");
         self.above(plan, &Node::new(b"", 0, 0, &root, None))?;
-        for (i, (entry, flags)) in outside {
-            set_flags_of(entry, flags).map_err(on("set the flags of", self.a, i))?;
+        for (i, thawed) in outside {
+            thawed.refreeze().map_err(on("set the flags of", self.a, i))?;
         }
         Ok(())
     }
@@ -218,8 +217,7 @@ impl<'a> Apply<'a> {
                 renameat_with(stage, number.to_string(), dir, name, RenameFlags::NOREPLACE)
             }
             _ if node.file_type == FileType::Link => {
-                let (from, link) = self.target.place(i)?;
-                let text = link_target(from, link).map_err(on("read", b, i))?;
+                let text = self.target.link(b, i)?;
                 symlinkat(&text[..], dir, name)
             }
             _ => make(dir, name, node),
@@ -230,12 +228,7 @@ impl<'a> Apply<'a> {
     /// Sets the attributes of a directory.
     fn attributes(&mut self, i: u32) -> Result<()> {
         let node = self.b.node(i);
-        let (from, old) = self.target.place(i)?;
-        let want = Attrs {
-            node,
-            xattrs: xattrs(from, old).map_err(on("read the attributes of", self.b, i))?,
-            flags: flags(from, old, node.file_type).map_err(on("read the flags of", self.b, i))?,
-        };
+        let want = self.target.attrs(self.b, i)?;
         let (to, name) = self.at_b.place(i)?;
         write(to, name, &want).map_err(on("set the attributes of", self.b, i))?;
         set_flags(to, name, node.file_type, want.flags).map_err(on("set the flags of", self.b, i))

@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat,
+    AtFlags, Gid, IFlags, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod, fstat,
     ioctl_getflags, ioctl_setflags, lremovexattr, lsetxattr, utimensat,
 };
 use rustix::io::Errno;
 
+use super::plan::OPEN;
 use crate::engine::FileType;
 use crate::engine::changes::attrs::{FLAGS, Xattrs, proc_path, xattrs};
 use crate::engine::changes::node::{Node, stat_at};
@@ -40,7 +41,13 @@ pub(super) fn write(dir: BorrowedFd<'_>, name: &[u8], want: &Attrs<'_>) -> io::R
         let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
         chownat(&entry, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     }
-    write_xattrs(dir, name, &want.xattrs)?;
+    match write_xattrs(dir, name, &want.xattrs) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && node.is_file() => {
+            open_up(&entry)?;
+            write_xattrs(dir, name, &want.xattrs)?;
+        }
+        other => other?,
+    }
     if node.file_type != FileType::Link {
         let now = stat_at(entry.as_fd(), b"")?;
         if u32::from(now.stx_mode) & 0o7777 != node.mode {
@@ -128,13 +135,52 @@ pub(super) fn set_flags_of(fd: impl AsFd, want: IFlags) -> io::Result<()> {
     }
 }
 
-/// Takes away the flags that would refuse a change. Returns the open entry, and the flags that it had.
-pub(super) fn thaw(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<(OwnedFd, IFlags)> {
+/// An entry that was made changeable, and what it had before.
+pub(super) struct Thawed {
+    fd: OwnedFd,
+    flags: IFlags,
+    mode: Mode,
+}
+
+impl Thawed {
+    /// Gives back what it had.
+    pub fn refreeze(&self) -> io::Result<()> {
+        if Mode::from_raw_mode(fstat(&self.fd)?.st_mode) != self.mode {
+            fchmod(&self.fd, self.mode)?;
+        }
+        set_flags_of(&self.fd, self.flags)
+    }
+}
+
+/// Takes away the flags that would refuse a change, and, of a folder and without root, the mode that would.
+pub(super) fn thaw(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Thawed> {
     let fd = open_at(dir, name, OFlags::RDONLY)?;
-    let now = ioctl_getflags(&fd)?;
+    let stat = fstat(&fd)?;
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let now = match ioctl_getflags(&fd) {
+        Ok(now) => now,
+        Err(Errno::NOTTY | Errno::OPNOTSUPP) => IFlags::empty(),
+        Err(e) => return Err(e.into()),
+    };
     let frozen = IFlags::IMMUTABLE | IFlags::APPEND;
     if now.intersects(frozen) {
         ioctl_setflags(&fd, now - frozen)?;
     }
-    Ok((fd, now & FLAGS))
+    let open = mode | Mode::from_raw_mode(OPEN);
+    let folder = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+    if folder && open != mode && !rustix::process::geteuid().is_root() {
+        fchmod(&fd, open)?;
+    }
+    Ok(Thawed {
+        fd,
+        flags: now & FLAGS,
+        mode,
+    })
+}
+
+/// Lets the owner, where it is not root, write to a file whose mode refuses it. The mode is set later.
+pub(super) fn open_up(entry: impl AsFd) -> io::Result<()> {
+    let mode = fstat(&entry)?.st_mode & 0o7777;
+    let path = format!("/proc/self/fd/{}", entry.as_fd().as_raw_fd());
+    Ok(chmod(path, Mode::from_raw_mode(mode | 0o600))?)
 }

@@ -288,7 +288,7 @@ fn entry(dir: Option<&OwnedFd>, name: &[u8]) -> io::Result<Option<Statx>> {
 }
 
 /// The entries of a directory.
-fn list(dir: &OwnedFd) -> io::Result<BTreeMap<Box<[u8]>, Statx>> {
+pub(in crate::engine) fn list(dir: &OwnedFd) -> io::Result<BTreeMap<Box<[u8]>, Statx>> {
     let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
     let mut all = BTreeMap::new();
     let mut entries = RawDir::new(dir, &mut buffer);

@@ -3,16 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, IFlags, ftruncate, ioctl_getflags, linkat, renameat};
+use rustix::fs::{AtFlags, IFlags, OFlags, ftruncate, ioctl_getflags, linkat, renameat};
 use rustix::io::Errno;
 
 use super::apply::{Apply, make, on, refuse_changed, stage_name, unchanged};
-use super::attrs::{Attrs, set_flags, set_flags_of, write};
+use super::attrs::{Attrs, open_up, set_flags, set_flags_of, write};
 use super::data::share_or_copy;
 use super::plan::Sync;
-use crate::engine::changes::attrs::{flags, xattrs};
 use crate::engine::changes::node::stat_at;
-use crate::engine::changes::open::open_file_at;
+use crate::engine::changes::open::{open_at, open_file_at};
 use crate::engine::{EngineError, Result};
 
 impl Apply<'_> {
@@ -20,14 +19,9 @@ impl Apply<'_> {
     pub(super) fn file(&mut self, sync: &Sync) -> Result<()> {
         let (b, i) = (self.b, sync.node);
         let node = b.node(i);
-        let (from, old) = self.target.place(i)?;
-        let want = Attrs {
-            node,
-            xattrs: xattrs(from, old).map_err(on("read the attributes of", b, i))?,
-            flags: flags(from, old, node.file_type).map_err(on("read the flags of", b, i))?,
-        };
+        let want = self.target.attrs(b, i)?;
         if node.is_file() && (sync.content || sync.flags) {
-            let source = open_file_at(from, old, false).map_err(on("open", b, i))?;
+            let source = self.target.open(b, i)?;
             self.data(sync, &source, &want)?;
         }
         let (to, name) = self.at_b.place(i)?;
@@ -44,6 +38,11 @@ impl Apply<'_> {
             Err(e) if e.raw_os_error() == Some(Errno::TXTBSY.raw_os_error()) && sync.content => {
                 return self.replace(sync, source, want);
             }
+            // its owner, without root, may not write to it: its mode is set again later
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => open_at(to, name, OFlags::PATH)
+                .and_then(open_up)
+                .and_then(|()| open_file_at(to, name, true))
+                .map_err(on("open", b, i))?,
             Err(e) => return Err(on("open", b, i)(e)),
         };
         if let Some(was) = sync.was {

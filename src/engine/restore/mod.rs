@@ -12,20 +12,27 @@ mod file;
 mod measure;
 mod plan;
 pub mod remove;
+mod rights;
 mod select;
+mod source;
 mod split;
 pub mod stamp;
 
 use std::os::fd::BorrowedFd;
+
+pub(in crate::engine) use source::Objects;
 
 pub use check::{Trust, differences};
 pub use copy::{CopyStats, TreeSize, copy_tree, measure};
 
 use super::changes::compare::{Pair, settled};
 use super::changes::delta::deltas;
+use super::changes::node::Walked;
+use super::changes::open::Dirs;
 use super::changes::{Tree, walk_both};
-use super::{EngineError, Restored, Result, Selection};
+use super::{Difference, EngineError, Restored, Result, Selection};
 use crate::progress::Progress;
+use source::Source;
 
 /// Makes the live tree equal to `target`, or the selected paths of it.
 ///
@@ -40,28 +47,108 @@ pub fn restore(
     selection: &Selection,
     progress: &dyn Progress,
 ) -> Result<Restored> {
-    let selected = match selection {
-        Selection::All => None,
-        Selection::Paths(list) => select::paths(list)?,
-    };
-    let (a, b) = match &selected {
+    let (a, b) = match selected(selection)? {
         None => walk_both(safety, target, progress)?,
-        Some(paths) => select::trees(safety, target, paths, progress)?,
+        Some(paths) => {
+            let (mut a, mut b) = (select::Disk::new(safety)?, select::Disk::new(target)?);
+            select::trees(&mut a, &mut b, &paths, progress)?
+        }
     };
     let a = align::align(a, &b);
     let pair = Pair {
         a: &a,
         b: &b,
         settled: settled(safety.made, target.made),
+        disk: Some((*safety, *target)),
         progress,
     };
-    let found = split::split(&a, deltas(&pair, safety, target)?);
-    let plan = plan::plan(&a, &b, &found);
+    let plan = planned(&pair)?;
     if progress.cancelled() {
         return Err(EngineError::Cancelled);
     }
     if !plan.is_empty() {
-        apply::Apply::new(live, &a, (target, &b), progress).run(&plan)?;
+        let source = Source::Disk(Dirs::new(target.root, &b));
+        apply::Apply::new(live, &a, (source, &b), progress).run(&plan)?;
     }
     Ok(Restored { changed: plan.inodes })
+}
+
+fn selected(selection: &Selection) -> Result<Option<Vec<select::Names>>> {
+    match selection {
+        Selection::All => Ok(None),
+        Selection::Paths(list) => select::paths(list),
+    }
+}
+
+fn planned(pair: &Pair<'_>) -> Result<plan::Plan> {
+    let found = split::split(pair.a, deltas(pair)?);
+    Ok(plan::plan(pair.a, pair.b, &found))
+}
+
+/// Two recorded trees, cut down to a selection, and what turns the one into the other.
+pub(in crate::engine) struct Recorded {
+    a: Walked,
+    b: Walked,
+    plan: plan::Plan,
+}
+
+impl Recorded {
+    /// `safety` is the record of the live tree made after all writers were stopped.
+    pub fn new(
+        safety: Walked,
+        target: Walked,
+        selection: &Selection,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let (a, b) = match selected(selection)? {
+            None => (safety, target),
+            Some(paths) => {
+                let (mut a, mut b) = (select::Record::new(&safety), select::Record::new(&target));
+                select::trees(&mut a, &mut b, &paths, progress)?
+            }
+        };
+        let a = align::align(a, &b);
+        let pair = Pair {
+            a: &a,
+            b: &b,
+            settled: None,
+            disk: None,
+            progress,
+        };
+        let plan = planned(&pair)?;
+        Ok(Self { a, b, plan })
+    }
+
+    /// What this process has no right to bring back.
+    pub fn denied(&self) -> Vec<Difference> {
+        rights::denied(&self.a, &self.b, &self.plan)
+    }
+
+    /// As [`restore`]. Before anything is changed, every content that is needed is compared with its hash;
+    /// `damaged` makes the error for a path whose content is not what it must be.
+    pub fn run(
+        &self,
+        live: BorrowedFd<'_>,
+        objects: &dyn Objects,
+        damaged: &(dyn Fn(std::path::PathBuf, std::io::Error) -> EngineError + Sync),
+        progress: &dyn Progress,
+    ) -> Result<Restored> {
+        use rayon::prelude::*;
+        let (b, plan) = (&self.b, &self.plan);
+        let files: Vec<u32> = plan.needed(b).collect();
+        files.par_iter().try_for_each(|&i| {
+            if progress.cancelled() {
+                return Err(EngineError::Cancelled);
+            }
+            let hash = source::hash(b, i)?;
+            objects.check(hash).map_err(|e| damaged(b.path(i), e))
+        })?;
+        if progress.cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        if !plan.is_empty() {
+            apply::Apply::new(live, &self.a, (Source::Record(objects), b), progress).run(plan)?;
+        }
+        Ok(Restored { changed: plan.inodes })
+    }
 }

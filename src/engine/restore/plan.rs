@@ -50,7 +50,8 @@ pub(super) struct Sync {
 /// Everything that a restore does, in this order.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Nodes of the safety tree whose immutable or append-only flag stands in the way.
+    /// Nodes of the safety tree whose immutable or append-only flag stands in the way, or, of folders and without
+    /// root, whose mode.
     pub thaw: Vec<u32>,
     pub away: Vec<Away>,
     pub put: Vec<Put>,
@@ -64,6 +65,9 @@ pub(super) struct Plan {
     /// Inodes changed, made, moved or removed.
     pub inodes: u64,
 }
+
+/// The mode bits with which the owner may change what is in a folder.
+pub(super) const OPEN: u32 = 0o700;
 
 /// Makes the plan that turns the safety tree `a` into the target tree `b`.
 pub(super) fn plan(a: &Walked, b: &Walked, deltas: &[Delta]) -> Plan {
@@ -80,7 +84,12 @@ pub(super) fn plan(a: &Walked, b: &Walked, deltas: &[Delta]) -> Plan {
         touched(a, b, delta, &mut thaw, &mut dirs);
         plan.content(a, b, delta);
     }
-    let can_thaw = |i: &u32| a.node(*i).frozen && (a.node(*i).is_dir() || a.node(*i).is_file());
+    let root = rustix::process::geteuid().is_root();
+    let can_thaw = |i: &u32| {
+        let node = a.node(*i);
+        let closed = !root && node.is_dir() && node.mode & OPEN != OPEN;
+        closed || node.frozen && (node.is_dir() || node.is_file())
+    };
     plan.thaw = thaw.into_iter().filter(can_thaw).collect();
     for &i in &plan.thaw {
         let node = a.node(i);
@@ -155,6 +164,12 @@ impl Plan {
         self.files.sort_by_key(|x| deep(b, x.node));
         self.dirs = dirs.into_iter().filter(|&i| !b.node(i).is_context()).collect();
         self.dirs.sort_by_key(|&i| std::cmp::Reverse(deep(b, i)));
+    }
+
+    /// The regular files (target tree) whose bytes are read.
+    pub fn needed<'a>(&'a self, b: &'a Walked) -> impl Iterator<Item = u32> + 'a {
+        let reads = |s: &&Sync| (s.content || s.flags) && b.node(s.node).is_file();
+        self.files.iter().filter(reads).map(|s| s.node)
     }
 
     /// True if there is nothing to do.

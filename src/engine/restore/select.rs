@@ -1,7 +1,7 @@
 //! The parts of two trees that a selection of paths covers: the selected subtrees, and above each the
 //! folders that lead there, which are neither compared nor changed unless they have to be made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ use crate::engine::changes::walk::{threads, walk_where};
 use crate::engine::{EngineError, Result};
 use crate::progress::Progress;
 
-type Names = Vec<Box<[u8]>>;
+/// A path below the root, name by name.
+pub(super) type Names = Vec<Box<[u8]>>;
 
 /// The selected paths as names, sorted, without those below another one. None: the root is selected.
 pub(super) fn paths(selected: &[PathBuf]) -> Result<Option<Vec<Names>>> {
@@ -33,15 +34,49 @@ pub(super) fn paths(selected: &[PathBuf]) -> Result<Option<Vec<Names>>> {
     Ok(Some(kept))
 }
 
-/// One of the two trees while it is put together.
-struct Side<'a> {
+/// One of the two trees while it is put together: on disk or recorded.
+pub(super) trait Side {
+    /// The nodes put together so far.
+    fn nodes(&mut self) -> &mut Vec<Node>;
+    /// The entry with these names as a child of node `parent`; None if there is none.
+    fn look(&self, names: &[Box<[u8]>], parent: u32) -> Result<Option<Node>>;
+    /// Everything below an entry: parents are indices into the list (the entry itself is 0), depths count
+    /// from it.
+    fn below(&self, names: &[Box<[u8]>], progress: &dyn Progress) -> Result<Vec<Node>>;
+    /// The names in the root.
+    fn top(&self) -> Result<Vec<Box<[u8]>>>;
+
+    /// Adds a node; its index.
+    fn push(&mut self, node: Node) -> u32 {
+        self.nodes().push(node);
+        self.nodes().len() as u32 - 1
+    }
+
+    /// Adds an entry and everything below it.
+    fn push_all(&mut self, names: &[Box<[u8]>], node: Node, progress: &dyn Progress) -> Result<()> {
+        let enter = node.is_dir() && node.covered();
+        let depth = node.depth;
+        let top = self.push(node);
+        if enter {
+            for mut node in self.below(names, progress)?.into_iter().skip(1) {
+                node.parent += top;
+                node.depth += depth;
+                self.nodes().push(node);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A tree on disk.
+pub(super) struct Disk<'a> {
     root: BorrowedFd<'a>,
     origin: Origin,
     nodes: Vec<Node>,
 }
 
-impl<'a> Side<'a> {
-    fn new(tree: &Tree<'a>) -> Result<Self> {
+impl<'a> Disk<'a> {
+    pub fn new(tree: &Tree<'a>) -> Result<Self> {
         let st = stat_at(tree.root, b"")
             .map_err(io::Error::from)
             .map_err(EngineError::io("read", "."))?;
@@ -54,7 +89,17 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// The entry with these names; None if there is none.
+    /// Part of the tree, whatever the subtree's own root says.
+    fn inside(&self, node: &Node) -> bool {
+        node.covered() && self.origin.owns(node)
+    }
+}
+
+impl Side for Disk<'_> {
+    fn nodes(&mut self) -> &mut Vec<Node> {
+        &mut self.nodes
+    }
+
     fn look(&self, names: &[Box<[u8]>], parent: u32) -> Result<Option<Node>> {
         let Some((name, above)) = names.split_last() else {
             return Ok(None);
@@ -75,61 +120,127 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn push(&mut self, node: Node) -> u32 {
-        self.nodes.push(node);
-        self.nodes.len() as u32 - 1
-    }
-
-    /// Adds an entry and everything below it.
-    fn push_all(&mut self, names: &[Box<[u8]>], node: Node, progress: &dyn Progress) -> Result<()> {
-        let enter = node.is_dir() && node.covered();
-        let depth = node.depth;
-        let top = self.push(node);
-        if !enter {
-            return Ok(());
-        }
+    fn below(&self, names: &[Box<[u8]>], progress: &dyn Progress) -> Result<Vec<Node>> {
         let chain: Vec<&[u8]> = names.iter().map(|n| &n[..]).collect();
         let (name, above) = chain.split_last().map_or((&b"."[..], &[][..]), |(n, a)| (*n, a));
         let dir = open_chain(self.root, above)
             .and_then(|fd| open_dir_at(fd.as_fd(), name))
             .map_err(EngineError::io("open", to_path(&chain.join(&b'/'))))?;
-        let below = walk_where(dir.as_fd(), threads(1), progress, &|n| self.inside(n))?;
-        for mut node in below.into_iter().skip(1) {
-            node.parent += top;
-            node.depth += depth;
+        let mut below = walk_where(dir.as_fd(), threads(1), progress, &|n| self.inside(n))?;
+        for node in &mut below {
             // only the root of a whole tree says whether an inode 2 is a nested subvolume
-            if node.is_dir() && !self.inside(&node) {
+            if node.is_dir() && !self.inside(node) {
                 node.key.kind = crate::engine::changes::node::KeyKind::Place;
             }
-            self.nodes.push(node);
         }
-        Ok(())
+        Ok(below)
     }
 
-    /// Part of the tree, whatever the subtree's own root says.
-    fn inside(&self, node: &Node) -> bool {
-        node.covered() && self.origin.owns(node)
+    fn top(&self) -> Result<Vec<Box<[u8]>>> {
+        let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
+        let mut found = Vec::new();
+        let err = || EngineError::io("read", ".");
+        let dir = open_chain(self.root, &[]).map_err(err())?;
+        let mut entries = rustix::fs::RawDir::new(&dir, &mut buffer);
+        while let Some(entry) = entries.next() {
+            found.push(entry.map_err(|e| err()(e.into()))?.file_name().to_bytes().into());
+        }
+        Ok(found)
+    }
+}
+
+/// A recorded tree.
+pub(super) struct Record<'a> {
+    tree: &'a Walked,
+    /// The entries of each folder.
+    children: HashMap<u32, Vec<u32>>,
+    nodes: Vec<Node>,
+}
+
+impl<'a> Record<'a> {
+    pub fn new(tree: &'a Walked) -> Self {
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (i, node) in (0..).zip(&tree.nodes).skip(1) {
+            children.entry(node.parent).or_default().push(i);
+        }
+        let mut root = tree.node(0).clone();
+        root.key = Key::context(0);
+        Self {
+            tree,
+            children,
+            nodes: vec![root],
+        }
+    }
+
+    fn entries(&self, i: u32) -> impl Iterator<Item = u32> {
+        self.children.get(&i).into_iter().flatten().copied()
+    }
+
+    fn find(&self, names: &[Box<[u8]>]) -> Option<u32> {
+        names.iter().try_fold(0, |at, name| {
+            self.entries(at).find(|&i| self.tree.node(i).name == *name)
+        })
+    }
+}
+
+impl Side for Record<'_> {
+    fn nodes(&mut self) -> &mut Vec<Node> {
+        &mut self.nodes
+    }
+
+    fn look(&self, names: &[Box<[u8]>], parent: u32) -> Result<Option<Node>> {
+        let found = self.find(names).filter(|&i| i != 0);
+        Ok(found.map(|i| Node {
+            parent,
+            ..self.tree.node(i).clone()
+        }))
+    }
+
+    fn below(&self, names: &[Box<[u8]>], _progress: &dyn Progress) -> Result<Vec<Node>> {
+        let Some(top) = self.find(names) else {
+            return Ok(Vec::new());
+        };
+        let depth = self.tree.node(top).depth;
+        let mut nodes = vec![self.tree.node(top).clone()];
+        let mut todo = vec![(top, 0)];
+        while let Some((from, to)) = todo.pop() {
+            for i in self.entries(from) {
+                let node = self.tree.node(i);
+                if node.is_dir() {
+                    todo.push((i, nodes.len() as u32));
+                }
+                nodes.push(Node {
+                    parent: to,
+                    depth: node.depth - depth,
+                    ..node.clone()
+                });
+            }
+        }
+        Ok(nodes)
+    }
+
+    fn top(&self) -> Result<Vec<Box<[u8]>>> {
+        Ok(self.entries(0).map(|i| self.tree.node(i).name.clone()).collect())
     }
 }
 
 /// Both trees, cut down to the selection.
-pub(super) fn trees(
-    safety: &Tree<'_>,
-    target: &Tree<'_>,
+pub(super) fn trees<S: Side>(
+    a: &mut S,
+    b: &mut S,
     selected: &[Names],
     progress: &dyn Progress,
 ) -> Result<(Walked, Walked)> {
-    let (mut a, mut b) = (Side::new(safety)?, Side::new(target)?);
     let mut known: BTreeMap<Names, (Option<u32>, Option<u32>)> = BTreeMap::new();
     known.insert(Names::new(), (Some(0), Some(0)));
     let mut all: Vec<Names> = selected.to_vec();
-    all.extend(left_over(&a, &b, selected)?);
+    all.extend(left_over(a, b, selected)?);
     for names in &all {
         let mut at = (Some(0), Some(0));
         for n in 1..names.len() {
             at = match known.get(&names[..n]) {
                 Some(found) => *found,
-                None => above(&mut a, &mut b, &names[..n], at)?,
+                None => above(a, b, &names[..n], at)?,
             };
             known.insert(names[..n].to_vec(), at);
         }
@@ -144,13 +255,14 @@ pub(super) fn trees(
             b.push_all(names, node, progress)?;
         }
     }
-    Ok((Walked::new(a.nodes), Walked::new(b.nodes)))
+    let take = |side: &mut S| Walked::new(std::mem::take(side.nodes()));
+    Ok((take(a), take(b)))
 }
 
 /// Adds a folder above a selected path to both sides. Returns its index where it is a folder.
-fn above(
-    safety: &mut Side<'_>,
-    target: &mut Side<'_>,
+fn above<S: Side>(
+    safety: &mut S,
+    target: &mut S,
     names: &[Box<[u8]>],
     parents: (Option<u32>, Option<u32>),
 ) -> Result<(Option<u32>, Option<u32>)> {
@@ -161,7 +273,7 @@ fn above(
         return Err(not_covered(names));
     }
     // numbers of pairs: the count of nodes is new for each
-    let key = Key::context((safety.nodes.len() + target.nodes.len()) as u64);
+    let key = Key::context((safety.nodes().len() + target.nodes().len()) as u64);
     let new = new.filter(Node::is_dir);
     Ok(match (old, new) {
         (Some(old), new) if old.is_dir() => {
@@ -192,14 +304,9 @@ fn not_covered(names: &[Box<[u8]>]) -> EngineError {
 }
 
 /// What a killed restore left in the live root.
-fn left_over(a: &Side<'_>, b: &Side<'_>, selected: &[Names]) -> Result<Vec<Names>> {
-    let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
+fn left_over<S: Side>(a: &S, b: &S, selected: &[Names]) -> Result<Vec<Names>> {
     let mut found = Vec::new();
-    let err = || EngineError::io("read", ".");
-    let dir = open_chain(a.root, &[]).map_err(err())?;
-    let mut entries = rustix::fs::RawDir::new(&dir, &mut buffer);
-    while let Some(entry) = entries.next() {
-        let name: Box<[u8]> = entry.map_err(|e| err()(e.into()))?.file_name().to_bytes().into();
+    for name in a.top()? {
         let names = vec![name];
         if names[0].starts_with(STAGE.as_bytes())
             && !selected.iter().any(|s| s[0] == names[0])

@@ -2,8 +2,8 @@
 //! once, with its record set on its directory *before* the snapshot is made: the snapshot's own commit
 //! makes both durable. A directory without a snapshot is what a crash left.
 
-mod list;
-mod look;
+pub(in crate::engine::vault) mod list;
+pub(in crate::engine::vault) mod look;
 mod remove;
 mod state;
 mod whole;
@@ -35,7 +35,7 @@ const MAX_RECORD: usize = 4096;
 /// The longest label in characters.
 const MAX_LABEL: usize = 200;
 /// How long to wait for other processes that take checkpoints of the same sandbox.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(in crate::engine::vault) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The name of a part's snapshot in a checkpoint's directory.
 pub fn part_name(part: PartKind) -> &'static str {
@@ -118,23 +118,7 @@ impl BtrfsVault {
         // held until the snapshot is made: the order of the sequence is that of the states
         let _lock = self.lock()?;
         let last = self.last()?;
-        let meta = CheckpointMeta {
-            v: 1,
-            id: CheckpointId::random(),
-            seq: last.as_ref().map_or(1, |(name, _)| name.seq + 1),
-            kind: new.kind,
-            time,
-            parts: vec![PartKind::Workspace],
-            how: new.how,
-            conversation: new.conversation.clone(),
-            message: new.message.clone(),
-            text_hash: new.text_hash.clone(),
-            label: new.label.as_deref().and_then(short_label),
-            pinned: false,
-            late: new.late,
-            operation: new.operation.clone(),
-            clock_back: last.and_then(|(_, t)| t).is_some_and(|before| time < before),
-        };
+        let meta = new_meta(new, last.map(|(name, time)| (name.seq, time)), time);
         let json = record_bytes(&meta, &self.snaps_path)?;
         let name = list::Name::of(&meta).text();
         let path = self.snaps_path.join(&name);
@@ -201,14 +185,39 @@ impl BtrfsVault {
     }
 }
 
+/// The record of a new checkpoint that follows `last` (sequence, time if known).
+pub(in crate::engine::vault) fn new_meta(
+    new: &NewCheckpoint,
+    last: Option<(u64, Option<DateTime<Utc>>)>,
+    time: DateTime<Utc>,
+) -> CheckpointMeta {
+    CheckpointMeta {
+        v: 1,
+        id: CheckpointId::random(),
+        seq: last.map_or(1, |(seq, _)| seq + 1),
+        kind: new.kind,
+        time,
+        parts: vec![PartKind::Workspace],
+        how: new.how,
+        conversation: new.conversation.clone(),
+        message: new.message.clone(),
+        text_hash: new.text_hash.clone(),
+        label: new.label.as_deref().and_then(short_label),
+        pinned: false,
+        late: new.late,
+        operation: new.operation.clone(),
+        clock_back: last.and_then(|(_, t)| t).is_some_and(|before| time < before),
+    }
+}
+
 /// The label as it is kept; `None` if nothing is left of it.
-fn short_label(label: &str) -> Option<String> {
+pub(in crate::engine::vault) fn short_label(label: &str) -> Option<String> {
     let short: String = label.trim().chars().take(MAX_LABEL).collect();
     (!short.is_empty()).then_some(short)
 }
 
 /// The record's bytes; refused if they would not be small.
-fn record_bytes(meta: &CheckpointMeta, path: &Path) -> Result<Vec<u8>> {
+pub(in crate::engine::vault) fn record_bytes(meta: &CheckpointMeta, path: &Path) -> Result<Vec<u8>> {
     let json =
         serde_json::to_vec(meta).map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
     if json.len() <= MAX_RECORD {

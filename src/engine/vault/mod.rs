@@ -1,6 +1,7 @@
 //! What keeps the checkpoints of a part: the trait, and the vaults.
 
 pub mod btrfs;
+pub mod copy;
 pub mod memory;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use super::{
 use crate::progress::Progress;
 
 pub use btrfs::{BtrfsVault, StateRoot};
+pub use copy::CopyVault;
 pub use memory::MemoryVault;
 
 /// Keeps the checkpoints of one part of one sandbox. All paths are relative to the part's root. The real
@@ -62,6 +64,15 @@ pub trait Vault: Send + Sync {
         selection: &Selection,
         progress: &dyn Progress,
     ) -> Result<Restored>;
+    /// What of `target` this process has no right to bring back, at most 100.
+    fn denied(
+        &self,
+        _target: &CheckpointId,
+        _selection: &Selection,
+        _progress: &dyn Progress,
+    ) -> Result<Vec<Difference>> {
+        Ok(Vec::new())
+    }
     /// Compares the present state with `target` path by path, every attribute; shares no code path with
     /// the change list that `restore` uses. At most 100 differences.
     fn verify(

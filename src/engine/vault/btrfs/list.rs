@@ -23,25 +23,25 @@ const PARTS: [PartKind; 4] = [
 
 /// The name of a checkpoint's directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    pub(super) seq: u64,
-    pub(super) id: CheckpointId,
+pub(in crate::engine::vault) struct Name {
+    pub seq: u64,
+    pub id: CheckpointId,
 }
 
 impl Name {
-    pub(super) fn of(meta: &CheckpointMeta) -> Self {
+    pub fn of(meta: &CheckpointMeta) -> Self {
         Self {
             seq: meta.seq,
             id: meta.id.clone(),
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{:08}-{}", self.seq, self.id)
     }
 
     /// `None` for a directory that is no checkpoint's.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         let (seq, id) = std::str::from_utf8(bytes).ok()?.split_once('-')?;
         let digits = seq.len() >= 8 && seq.bytes().all(|b| b.is_ascii_digit());
         let name = Self {
@@ -52,7 +52,7 @@ impl Name {
     }
 
     /// The record in this directory's attribute, or what is wrong with it.
-    pub(super) fn parse(&self, value: Option<&[u8]>) -> std::result::Result<CheckpointMeta, String> {
+    pub fn parse(&self, value: Option<&[u8]>) -> std::result::Result<CheckpointMeta, String> {
         let meta: CheckpointMeta = parse_record(value)?;
         if meta.id == self.id && meta.seq == self.seq {
             Ok(meta)
@@ -218,7 +218,7 @@ impl BtrfsVault {
 }
 
 /// True if the disk, or the file system's structure there, is damaged.
-fn unreadable(e: &EngineError) -> bool {
+pub(in crate::engine::vault) fn unreadable(e: &EngineError) -> bool {
     let code = match e {
         EngineError::Io { source, .. } => source.raw_os_error(),
         _ => None,
@@ -226,7 +226,7 @@ fn unreadable(e: &EngineError) -> bool {
     matches!(code, Some(libc::EIO | libc::EUCLEAN))
 }
 
-fn never_made() -> String {
+pub(in crate::engine::vault) fn never_made() -> String {
     "it was interrupted before its snapshot was made".into()
 }
 
@@ -254,7 +254,11 @@ fn rebuilt(name: &Name, dir: &OwnedFd, path: &Path) -> Result<CheckpointMeta> {
 }
 
 /// A record of which nothing is known but this.
-fn bare(name: &Name, time: DateTime<Utc>, parts: Vec<PartKind>) -> CheckpointMeta {
+pub(in crate::engine::vault) fn bare(
+    name: &Name,
+    time: DateTime<Utc>,
+    parts: Vec<PartKind>,
+) -> CheckpointMeta {
     CheckpointMeta {
         v: 1,
         id: name.id.clone(),

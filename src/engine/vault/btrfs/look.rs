@@ -46,7 +46,7 @@ pub(super) fn file_type(mode: u32) -> Option<FileType> {
 
 /// "There is no such path" for every way in which a path leads nowhere in the tree: missing, through a
 /// file, through a link, out of the tree.
-fn lookup(path: &Path) -> impl FnOnce(io::Error) -> EngineError {
+pub(in crate::engine::vault) fn lookup(path: &Path) -> impl FnOnce(io::Error) -> EngineError {
     let path = path.to_owned();
     move |e| match e.raw_os_error() {
         Some(

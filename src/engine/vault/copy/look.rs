@@ -1,0 +1,97 @@
+//! One file and one folder of a kept tree.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::CopyVault;
+use super::manifest::Manifest;
+use crate::engine::changes::node::Node;
+use crate::engine::changes::open::{components, to_path};
+use crate::engine::restore::Objects;
+use crate::engine::{CheckpointId, Content, EngineError, Entry, FileType, Result};
+
+/// Up to this size a content is compared with its hash before it is shown.
+const CHECKED: u64 = 16 << 20;
+
+fn no_path(path: &Path) -> EngineError {
+    EngineError::NoPath {
+        path: path.to_owned(),
+    }
+}
+
+impl Manifest {
+    fn find(&self, path: &Path) -> Result<u32> {
+        let names = components(path).map_err(|_| no_path(path))?;
+        names.iter().try_fold(0, |at, name| {
+            let found = self.entries(at).find(|(_, n)| n.name == *name);
+            found.map(|(i, _)| i).ok_or_else(|| no_path(path))
+        })
+    }
+
+    fn entries(&self, folder: u32) -> impl Iterator<Item = (u32, &Node)> {
+        (0..)
+            .zip(&self.nodes)
+            .skip(1)
+            .filter(move |(_, n)| n.parent == folder)
+    }
+}
+
+/// The error of a content that is not what it must be.
+pub(super) fn lost(id: &CheckpointId, path: &Path, e: &std::io::Error) -> EngineError {
+    EngineError::DamagedCheckpoint {
+        id: id.to_string(),
+        reason: format!("{}: {e}", crate::text::shown_path(path)),
+    }
+}
+
+impl CopyVault {
+    pub(super) fn read_kept(&self, id: &CheckpointId, path: &Path, limit: u64) -> Result<Content> {
+        let manifest = self.manifest(id)?;
+        let node = &manifest.nodes[manifest.find(path)? as usize];
+        let facts = node.facts.as_deref();
+        Ok(match (node.file_type, facts.and_then(|f| f.hash)) {
+            (FileType::Link, _) => {
+                let target = facts.map(|f| f.link.clone()).unwrap_or_default();
+                Content::Link(PathBuf::from(std::ffi::OsString::from_vec(target)))
+            }
+            (FileType::File, Some(hash)) => {
+                let damaged = |e: std::io::Error| lost(id, path, &e);
+                if node.size <= CHECKED {
+                    self.objects.check(&hash).map_err(damaged)?;
+                }
+                let mut bytes = Vec::new();
+                File::from(self.objects.open(&hash).map_err(damaged)?)
+                    .take(limit)
+                    .read_to_end(&mut bytes)
+                    .map_err(damaged)?;
+                Content::File {
+                    bytes,
+                    size: node.size,
+                }
+            }
+            (other, _) => Content::Other(other),
+        })
+    }
+
+    pub(super) fn entries_kept(&self, id: &CheckpointId, path: &Path) -> Result<Vec<Entry>> {
+        let manifest = self.manifest(id)?;
+        let folder = manifest.find(path)?;
+        if !manifest.nodes[folder as usize].is_dir() {
+            return Err(no_path(path));
+        }
+        let mut out: Vec<Entry> = manifest
+            .entries(folder)
+            .map(|(_, n)| Entry {
+                name: to_path(&n.name),
+                file_type: n.file_type,
+                size: n.size,
+                mode: n.mode,
+                mtime_ns: i128::from(n.mtime.s) * 1_000_000_000 + i128::from(n.mtime.ns),
+            })
+            .collect();
+        out.sort_by(|a, b| a.name.as_os_str().cmp(b.name.as_os_str()));
+        Ok(out)
+    }
+}
