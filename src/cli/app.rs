@@ -191,6 +191,15 @@ impl App {
 
     /// Asks, unless `--yes`. Without a terminal it refuses and says what it would have asked.
     pub fn confirm(&self, question: &str) -> Result<(), Failure> {
+        self.ask(question, "[y/N] ", &["y", "Y", "yes"])
+    }
+
+    /// As [`App::confirm`], where a quick yes is not enough: the word itself must be typed.
+    pub fn confirm_word(&self, question: &str, word: &str) -> Result<(), Failure> {
+        self.ask(question, &format!("type {word}: "), &[word])
+    }
+
+    fn ask(&self, question: &str, how: &str, yes: &[&str]) -> Result<(), Failure> {
         if self.global.yes {
             return Ok(());
         }
@@ -199,7 +208,7 @@ impl App {
                 Failure::new(Kind::Refused, format!("it would ask: {question}")).hint("answer with --yes")
             );
         }
-        complain(format_args!("{question} [y/N] "));
+        complain(format_args!("{question} {how}"));
         std::io::stderr()
             .flush()
             .map_err(|e| Failure::new(Kind::Failed, format!("cannot ask: {e}")))?;
@@ -208,7 +217,7 @@ impl App {
             .lock()
             .read_line(&mut line)
             .map_err(|e| Failure::new(Kind::Failed, format!("no answer: {e}")))?;
-        if matches!(line.trim(), "y" | "Y" | "yes") {
+        if yes.contains(&line.trim()) {
             Ok(())
         } else {
             Err(Failure::new(Kind::Cancelled, "nothing was changed"))

@@ -16,6 +16,7 @@ mod names;
 mod now;
 mod pairs;
 mod places;
+mod plans;
 mod pool;
 mod refuse;
 mod repo;
