@@ -81,6 +81,15 @@ impl App {
         })
     }
 
+    /// How respool is called so that it finds the same state again.
+    pub fn program(&self) -> String {
+        let named = self.desk.registry.named();
+        named.map_or_else(
+            || "respool".into(),
+            |dir| format!("respool --state-dir {}", crate::text::shell_word(dir)),
+        )
+    }
+
     /// Progress on stderr; Ctrl-C cancels.
     pub fn bar(&self) -> Bar {
         Bar::new(&self.out, &CANCEL)

@@ -24,3 +24,4 @@ mod rounds;
 mod strays;
 mod surroundings;
 mod texts;
+mod untracked;
