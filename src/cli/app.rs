@@ -9,7 +9,7 @@ use super::output::{Bar, Failure, Output, complain};
 use crate::config::Config;
 use crate::conversation::{Found, Library};
 use crate::engine::CheckpointId;
-use crate::failure::Kind;
+use crate::failure::{Explain as _, Kind};
 use crate::paths::{self, Who};
 use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
@@ -164,13 +164,51 @@ impl App {
         }
     }
 
+    /// As [`App::subject`], for a command that is given these states: where `-s` is named and `-c` is not, messages
+    /// are those of the newest conversation of the sandbox's workspace.
+    pub fn subject_for(&self, states: &[&str]) -> Result<Subject, Failure> {
+        let mut subject = self.subject()?;
+        if subject.opened.is_some() {
+            return Ok(subject);
+        }
+        let names_message = states.iter().any(|s| select::is_message(s));
+        let opened = match self.desk.library.newest_of(subject.site.path()) {
+            Ok(found) => self.desk.open(&found, &self.bar()),
+            Err(e) => Err(e),
+        };
+        match opened {
+            // it may be of a folder that holds the workspace, and in a sandbox of its own
+            Ok(o) if o.timeline.sandbox.as_ref() == Some(&subject.site.record.id) => {
+                subject.opened = Some(o);
+            }
+            Ok(_) => {}
+            Err(e) if names_message && e.kind() != Kind::NotFound => return Err(e.into()),
+            Err(e) => tracing::debug!("no conversation of the sandbox: {e}"),
+        }
+        Ok(subject)
+    }
+
     /// As [`App::subject`], for commands that only read: says what waits for `recover`, and leaves it.
     pub fn look(&self) -> Result<Subject, Failure> {
-        let subject = self.subject()?;
+        Ok(self.seen(self.subject()?))
+    }
+
+    /// As [`App::look`], for a command that is given these states; a conversation is read only if one of them
+    /// is a message.
+    pub fn look_for(&self, states: &[&str]) -> Result<Subject, Failure> {
+        let subject = if states.iter().any(|s| select::is_message(s)) {
+            self.subject_for(states)?
+        } else {
+            self.subject()?
+        };
+        Ok(self.seen(subject))
+    }
+
+    fn seen(&self, subject: Subject) -> Subject {
         if let Some(notice) = interrupted(&subject.site) {
             self.out.say(format!("respool: {notice}"));
         }
-        Ok(subject)
+        subject
     }
 
     /// The state that a selector names.

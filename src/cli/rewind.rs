@@ -30,7 +30,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         )
         .hint("restore the files alone: --files"));
     }
-    let subject = app.subject()?;
+    let subject = app.subject_for(&[&args.state])?;
     let target = App::state(&subject, &args.state)?;
     let State::Checkpoint(id) = target.state.clone() else {
         return Err(Failure::new(Kind::Usage, "now is where you are").hint("name a message or a checkpoint"));

@@ -117,6 +117,46 @@ fn a_dry_run_of_prune_names_each_one() {
     );
 }
 
+/// What `demo --keep` leaves goes with the commands that it prints.
+#[test]
+fn a_kept_demo_is_removed_by_what_it_says() {
+    let lab = Lab::plain(|_| {});
+    let dir = lab.dir().join("demo");
+    let a = lab.bare(&[
+        "demo",
+        "--headless",
+        "--keep",
+        "--dir",
+        dir.to_str().expect("UTF-8"),
+    ]);
+    assert_eq!(a.code, Some(0), "{}", a.err);
+    let command = |name: &str| {
+        let line = a.err.lines().find_map(|l| l.strip_prefix(name));
+        let line = line.unwrap_or_else(|| panic!("{name}: {}", a.err));
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_respool"));
+        let path = format!("{}:/usr/bin:/bin", program.parent().expect("folder").display());
+        let template = lab.command();
+        let mut c = std::process::Command::new("sh");
+        for (name, value) in template.get_envs() {
+            if let Some(value) = value {
+                c.env(name, value);
+            }
+        }
+        let out = c
+            .args(["-c", line])
+            .env("PATH", path)
+            .current_dir(lab.dir())
+            .output();
+        let out = Answer::of(out.expect("sh"));
+        assert_eq!(out.code, Some(0), "{line}: {}", out.err);
+        out.text()
+    };
+    let timeline = command("look at it: ");
+    assert!(timeline.contains("cp-") && !timeline.contains("+0"), "{timeline}");
+    command("remove it: ");
+    assert!(!dir.exists());
+}
+
 /// The user's shell stands in the folder: it is told once what to do.
 #[test]
 fn a_shell_that_stands_in_it_is_told_once() {
