@@ -148,6 +148,15 @@ pub fn size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A number of things: `1 path`, `5 paths`, `2 processes`.
+pub fn count(n: u64, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n if one.ends_with('s') => format!("{n} {one}es"),
+        n => format!("{n} {one}s"),
+    }
+}
+
 /// How long ago, in at most four characters: `now`, `12s`, `5m`, `3h`, `9d`, `2y`.
 pub fn age(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let s = (now - then).num_seconds();
@@ -272,6 +281,12 @@ mod tests {
             let json = serde_json::to_string(&exact).expect("json");
             assert_eq!(serde_json::from_str::<ExactPath>(&json).expect("back"), exact);
         }
+    }
+
+    #[test]
+    fn numbers_of_things() {
+        let all = [count(1, "path"), count(0, "path"), count(2, "process")];
+        assert_eq!(all, ["1 path", "0 paths", "2 processes"]);
     }
 
     #[test]

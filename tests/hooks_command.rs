@@ -69,6 +69,34 @@ fn what_is_installed_takes_checkpoints_from_any_folder() {
     assert!(!t.workspace().join(".openhands").exists());
 }
 
+/// A running watcher is as good as the hook; without an agent named, it is OpenHands.
+#[test]
+fn a_watcher_that_runs_is_counted() {
+    let t = Tracked::new();
+    let said = words(&t, &["hooks", "status"]);
+    assert_eq!(
+        (&said["will_checkpoint"], &said["watcher"]),
+        (&json!(false), &json!(false))
+    );
+    let mut watcher = t
+        .command()
+        .arg("watch")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("respool");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watcher.stdout.take().expect("stdout")));
+    let waiting = lines.next().expect("a line").expect("text");
+    let said = words(&t, &["hooks", "status"]);
+    watcher.kill().expect("kill");
+    watcher.wait().expect("end");
+    assert!(waiting.contains("waiting"), "{waiting}");
+    assert_eq!(
+        (&said["will_checkpoint"], &said["watcher"], &said["reason"]),
+        (&json!(true), &json!(true), &Value::Null)
+    );
+    assert_eq!(status(&t).0, false, "it is gone");
+}
+
 #[test]
 fn the_projects_file_hides_the_users() {
     let t = Tracked::new();

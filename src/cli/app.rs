@@ -9,7 +9,7 @@ use super::output::{Bar, Failure, Output, complain};
 use crate::config::Config;
 use crate::conversation::{Found, Library};
 use crate::engine::CheckpointId;
-use crate::failure::Kind;
+use crate::failure::{Explain as _, Kind};
 use crate::paths::{self, Who};
 use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
@@ -79,6 +79,15 @@ impl App {
             config,
             desk,
         })
+    }
+
+    /// How respool is called so that it finds the same state again.
+    pub fn program(&self) -> String {
+        let named = self.desk.registry.named();
+        named.map_or_else(
+            || "respool".into(),
+            |dir| format!("respool --state-dir {}", crate::text::shell_word(dir)),
+        )
     }
 
     /// Progress on stderr; Ctrl-C cancels.
@@ -155,13 +164,51 @@ impl App {
         }
     }
 
+    /// As [`App::subject`], for a command that is given these states: where `-s` is named and `-c` is not, messages
+    /// are those of the newest conversation of the sandbox's workspace.
+    pub fn subject_for(&self, states: &[&str]) -> Result<Subject, Failure> {
+        let mut subject = self.subject()?;
+        if subject.opened.is_some() {
+            return Ok(subject);
+        }
+        let names_message = states.iter().any(|s| select::is_message(s));
+        let opened = match self.desk.library.newest_of(subject.site.path()) {
+            Ok(found) => self.desk.open(&found, &self.bar()),
+            Err(e) => Err(e),
+        };
+        match opened {
+            // it may be of a folder that holds the workspace, and in a sandbox of its own
+            Ok(o) if o.timeline.sandbox.as_ref() == Some(&subject.site.record.id) => {
+                subject.opened = Some(o);
+            }
+            Ok(_) => {}
+            Err(e) if names_message && e.kind() != Kind::NotFound => return Err(e.into()),
+            Err(e) => tracing::debug!("no conversation of the sandbox: {e}"),
+        }
+        Ok(subject)
+    }
+
     /// As [`App::subject`], for commands that only read: says what waits for `recover`, and leaves it.
     pub fn look(&self) -> Result<Subject, Failure> {
-        let subject = self.subject()?;
+        Ok(self.seen(self.subject()?))
+    }
+
+    /// As [`App::look`], for a command that is given these states; a conversation is read only if one of them
+    /// is a message.
+    pub fn look_for(&self, states: &[&str]) -> Result<Subject, Failure> {
+        let subject = if states.iter().any(|s| select::is_message(s)) {
+            self.subject_for(states)?
+        } else {
+            self.subject()?
+        };
+        Ok(self.seen(subject))
+    }
+
+    fn seen(&self, subject: Subject) -> Subject {
         if let Some(notice) = interrupted(&subject.site) {
             self.out.say(format!("respool: {notice}"));
         }
-        Ok(subject)
+        subject
     }
 
     /// The state that a selector names.
@@ -191,6 +238,15 @@ impl App {
 
     /// Asks, unless `--yes`. Without a terminal it refuses and says what it would have asked.
     pub fn confirm(&self, question: &str) -> Result<(), Failure> {
+        self.ask(question, "[y/N] ", &["y", "Y", "yes"])
+    }
+
+    /// As [`App::confirm`], where a quick yes is not enough: the word itself must be typed.
+    pub fn confirm_word(&self, question: &str, word: &str) -> Result<(), Failure> {
+        self.ask(question, &format!("type {word}: "), &[word])
+    }
+
+    fn ask(&self, question: &str, how: &str, yes: &[&str]) -> Result<(), Failure> {
         if self.global.yes {
             return Ok(());
         }
@@ -199,7 +255,7 @@ impl App {
                 Failure::new(Kind::Refused, format!("it would ask: {question}")).hint("answer with --yes")
             );
         }
-        complain(format_args!("{question} [y/N] "));
+        complain(format_args!("{question} {how}"));
         std::io::stderr()
             .flush()
             .map_err(|e| Failure::new(Kind::Failed, format!("cannot ask: {e}")))?;
@@ -208,7 +264,7 @@ impl App {
             .lock()
             .read_line(&mut line)
             .map_err(|e| Failure::new(Kind::Failed, format!("no answer: {e}")))?;
-        if matches!(line.trim(), "y" | "Y" | "yes") {
+        if yes.contains(&line.trim()) {
             Ok(())
         } else {
             Err(Failure::new(Kind::Cancelled, "nothing was changed"))

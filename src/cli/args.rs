@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// Without a command it opens the timeline of a conversation (the newest one of this folder).
 #[derive(Debug, Parser)]
-#[command(name = "respool", version, disable_help_subcommand = true)]
+#[command(name = "respool", version)]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -198,6 +198,9 @@ pub enum Command {
         checkpoint: String,
     },
     /// Remove old checkpoints; never pinned ones, never a safety checkpoint under 30 days old.
+    ///
+    /// With -s SANDBOX alone, where that sandbox is no longer tracked: removes it with all its checkpoints, after
+    /// asking.
     Prune {
         /// Keep the newest N.
         #[arg(long, value_name = "N")]
@@ -282,10 +285,10 @@ pub struct RewindArgs {
     /// Restore the files; the conversation stays as it is.
     #[arg(long, conflicts_with_all = ["chat", "both"])]
     pub files: bool,
-    /// Move the conversation; the files stay as they are.
+    /// Move the conversation; the files stay as they are (not yet: the conversation stays as it is).
     #[arg(long, conflicts_with = "both")]
     pub chat: bool,
-    /// Restore the files and move the conversation, where it can be moved [default].
+    /// Restore the files and move the conversation [default] (not yet: the conversation stays as it is).
     #[arg(long)]
     pub both: bool,
     /// Only this path, with everything below it. May be given more than once.
@@ -349,7 +352,8 @@ pub enum HooksCommand {
 /// Where a hook goes.
 #[derive(Debug, Args)]
 pub struct HooksArgs {
-    /// The agent: openhands.
+    /// The agent.
+    #[arg(default_value = "openhands")]
     pub agent: String,
     /// In the workspace's configuration (the default).
     #[arg(long, conflicts_with = "user")]

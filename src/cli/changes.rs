@@ -68,7 +68,7 @@ pub fn list(
 
 /// Lists the paths that differ.
 pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf], times: bool) -> Done {
-    let subject = app.look()?;
+    let subject = app.look_for(&[a, b])?;
     let (a, b) = (App::state(&subject, a)?, App::state(&subject, b)?);
     let list = list(app, &subject, &a.state, &b.state, paths, times)?;
     app.out

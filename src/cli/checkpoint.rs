@@ -14,7 +14,10 @@ use crate::timeline::select;
 
 /// Takes a checkpoint now.
 pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
-    let subject = app.subject()?;
+    let subject = match message {
+        Some(m) => app.subject_for(&[m])?,
+        None => app.subject()?,
+    };
     let site = &subject.site;
     super::operations::recover_first(app, site)?;
     let mut new = NewCheckpoint::of(CheckpointKind::Manual, How::Command);

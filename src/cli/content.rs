@@ -18,7 +18,7 @@ const LIMIT: u64 = 1 << 30;
 
 /// Prints a file as it was.
 pub fn cat(app: &App, state: &str, path: &Path) -> Done {
-    let subject = app.look()?;
+    let subject = app.look_for(&[state])?;
     let state = App::state(&subject, state)?;
     let path = one(app, subject.site.path(), path)?;
     let content = subject.site.vault.read(&state.state, &path, LIMIT)?;
@@ -68,7 +68,7 @@ pub fn cat(app: &App, state: &str, path: &Path) -> Done {
 
 /// Lists a folder as it was.
 pub fn ls(app: &App, state: &str, path: Option<&Path>) -> Done {
-    let subject = app.look()?;
+    let subject = app.look_for(&[state])?;
     let state = App::state(&subject, state)?;
     let path = path
         .map(|p| one(app, subject.site.path(), p))

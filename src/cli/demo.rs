@@ -10,7 +10,7 @@ use super::output::{Done, Failure};
 use crate::demo::run::{headless, play_all};
 use crate::demo::stage::Stage;
 use crate::failure::Kind;
-use crate::text::shown_path;
+use crate::text::{shell_word, shown_path};
 use crate::tui::real::RealBackend;
 use crate::tui::state::End;
 
@@ -41,11 +41,13 @@ pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&P
     let how = done?;
     cleared?;
     if keep {
+        let program = format!("respool --state-dir {}", shell_word(stage.state_dir()));
         app.out.say(format!(
-            "respool: kept: {} (respool --state-dir {} -c {} ...)",
+            "kept: {}\nlook at it: {program} -c {} timeline\nremove it: {program} --yes untrack {} && {program} --yes pool unmount && rm -r {}",
             shown_path(&stage.workspace),
-            crate::text::shell_word(stage.state_dir()),
-            crate::text::shell_word(&stage.store)
+            shell_word(&stage.store),
+            shell_word(&stage.workspace),
+            shell_word(stage.root())
         ));
     }
     end(&how)

@@ -17,7 +17,7 @@ const LIMIT: u64 = 16 << 20;
 
 /// Shows the difference of texts between two states.
 pub fn run(app: &App, a: &str, b: &str, paths: &[PathBuf]) -> Done {
-    let subject = app.look()?;
+    let subject = app.look_for(&[a, b])?;
     let (a, b) = (App::state(&subject, a)?, App::state(&subject, b)?);
     let changes = list(app, &subject, &a.state, &b.state, paths, false)?;
     let vault: &dyn Vault = &*subject.site.vault;

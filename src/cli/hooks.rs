@@ -13,6 +13,7 @@ use crate::sandbox::site::Site;
 use crate::text::{shown, shown_path};
 use crate::watch::hook::NEEDS_ROOT;
 use crate::watch::hooks::{Edit, State, Status, file_in, install, status, uninstall};
+use crate::watch::is_watched;
 
 /// Puts the hook in, takes it out, shows where it is.
 pub fn run(app: &App, command: &HooksCommand) -> Done {
@@ -89,22 +90,30 @@ fn show(app: &App) -> Done {
     let all = status(Some(&dir), &app.who.home, &binary()?, app.desk.registry.named())?;
     let site = app.desk.registry.find(&dir);
     let tracked = matches!(&site, Ok(Some(_)));
-    let reason = untracked(&site).or_else(|| lacking(&all)).or_else(|| {
-        (app.who.uid != 0).then(|| {
-            format!(
-                "{NEEDS_ROOT} (user id {}): start the agent as root, or use: sudo respool watch",
-                app.who.uid
-            )
+    let watched = matches!(&site, Ok(Some(s)) if is_watched(&app.desk.registry, &s.record.id));
+    let without_watcher = || {
+        lacking(&all).or_else(|| {
+            (app.who.uid != 0).then(|| {
+                format!(
+                    "{NEEDS_ROOT} (user id {}): start the agent as root, or use: sudo respool watch",
+                    app.who.uid
+                )
+            })
         })
-    });
+    };
+    let reason = untracked(&site).or_else(|| if watched { None } else { without_watcher() });
     let doc = json!({"agent": "openhands", "workspace": shown_path(&dir), "files": all, "tracked": tracked,
-                     "will_checkpoint": reason.is_none(), "reason": reason});
+                     "watcher": watched, "will_checkpoint": reason.is_none(), "reason": reason});
     app.out.result(&doc, || {
         let mut out = String::new();
         for s in &all {
             out += &format!("{}: {}\n", shown_path(&s.path), word(&s.state));
         }
         out += &match &reason {
+            None if watched => {
+                "messages of OpenHands in this workspace will have checkpoints: a respool watch is running"
+                    .to_owned()
+            }
             None => {
                 "messages of OpenHands in this workspace will have checkpoints (as long as it runs as root)"
                     .to_owned()

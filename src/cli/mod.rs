@@ -72,6 +72,9 @@ pub fn run() -> ExitCode {
 
 /// True if an agent's hook is what was asked for, whatever else stands there.
 fn is_hook(args: &[OsString]) -> bool {
+    if args.get(1).is_some_and(|a| a == "help") {
+        return false;
+    }
     let words = args.iter().skip(1).take_while(|a| *a != "--");
     words.clone().any(|a| a == "hook") && !words.clone().any(|a| a == "--help" || a == "-h")
 }

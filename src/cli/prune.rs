@@ -7,15 +7,24 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
 
 use super::app::App;
-use super::operations::recover_first;
+use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure};
 use super::pool::bytes;
+use crate::engine::catalog::SandboxDir;
+use crate::engine::pool::Pool;
 use crate::engine::retention::{Keep, to_remove};
-use crate::engine::{Checkpoint, CheckpointId, EngineError};
+use crate::engine::space::measure_freed;
+use crate::engine::vault::btrfs::records;
+use crate::engine::{Checkpoint, CheckpointId, CheckpointKind, CheckpointMeta, EngineError};
 use crate::failure::Kind;
-use crate::text::{shown_path, size};
+use crate::rewind::journal::Log;
+use crate::rewind::run::PATIENCE;
+use crate::sandbox::registry::Census;
+use crate::text::{age, count, first_line, shown, shown_path, size};
 use crate::timeline::counts::forget;
 use crate::timeline::desk::THINNED;
+use crate::timeline::select::row_words;
+use crate::timeline::{Row, Timeline};
 
 /// An age: `30d`, `12h`, `45m`, `90s`.
 fn within(text: &str) -> Result<TimeDelta, Failure> {
@@ -48,9 +57,17 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
             .transpose()?,
     };
     let limit = max_bytes.map(bytes).transpose()?.or(defaults.max_bytes);
+    if keep.is_none()
+        && keep_within.is_none()
+        && max_bytes.is_none()
+        && let Some((pool, id)) = untracked(app)?
+    {
+        return remove_sandbox(app, &pool, &id);
+    }
     if rules.newest.is_none() && rules.within.is_none() && limit.is_none() {
+        app.named_site()?; // one that is not there is named first
         return Err(Failure::new(Kind::Usage, "nothing says what to keep")
-            .hint("name it: --keep N, --keep-within 30d or --max-bytes 10G"));
+            .hint("name it: --keep N, --keep-within 30d or --max-bytes 10G; or a sandbox that is no longer tracked: -s SANDBOX"));
     }
     let subject = app.subject()?;
     let site = &subject.site;
@@ -59,15 +76,16 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     let gone = to_remove(&all, &rules, now);
     let ids: Vec<CheckpointId> = gone.iter().map(|c| c.meta.id.clone()).collect();
     if app.global.dry_run {
+        let timeline = subject.timeline();
         return app.out.result(&json!({"plan": {"remove": ids}}), || {
-            ids.iter().map(|i| format!("{i}\n")).collect()
+            gone.iter().map(|c| row(&c.meta, timeline, now)).collect()
         });
     }
     recover_first(app, site)?;
     if !ids.is_empty() || limit.is_some() {
         app.confirm(&format!(
-            "remove {} checkpoints of {} for good?",
-            ids.len(),
+            "remove {} of {} for good?",
+            count(ids.len() as u64, "checkpoint"),
             shown_path(site.path())
         ))?;
     }
@@ -86,6 +104,98 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     app.out.result(&doc, || {
         format!("{} removed, {} freed\n", removed.len(), size(freed))
     })
+}
+
+/// One line of what would be removed: id, age, kind, and the message that it belongs to.
+fn row(meta: &CheckpointMeta, timeline: Option<&Timeline>, now: DateTime<Utc>) -> String {
+    let kind = match meta.kind {
+        CheckpointKind::Message => "message",
+        CheckpointKind::TurnEnd => "turn end",
+        CheckpointKind::Safety => "safety",
+        CheckpointKind::Manual => "manual",
+        CheckpointKind::Start => "start",
+    };
+    let rows = timeline.map_or(&[][..], |t| &t.rows);
+    let its = |r: &&Row| {
+        let joined = r.checkpoint.as_ref();
+        meta.message.as_ref() == Some(&r.id)
+            || joined
+                .is_some_and(|c| c.id.as_ref() == Some(&meta.id) || c.turn_end.as_ref() == Some(&meta.id))
+    };
+    let message = match rows.iter().find(its) {
+        Some(r) => format!("{}: {}", row_words(r), first_line(&r.text)),
+        None => meta
+            .message
+            .as_ref()
+            .map_or_else(String::new, |m| format!("message id:{}", shown(m))),
+    };
+    let label = meta
+        .label
+        .as_ref()
+        .map_or_else(String::new, |l| format!("  ({})", shown(l)));
+    let line = format!(
+        "{}  {:>4}  {kind:<8}  {message}{label}",
+        meta.id,
+        age(meta.time, now)
+    );
+    line.trim_end().to_owned() + "\n"
+}
+
+/// The sandbox that `-s` names by its id, if it is one that is no longer tracked.
+fn untracked(app: &App) -> Result<Option<(Pool, String)>, Failure> {
+    let Some(wanted) = app.global.sandbox.as_ref().and_then(|s| s.to_str()) else {
+        return Ok(None);
+    };
+    let Census { pools, sandboxes, .. } = app.desk.registry.all()?;
+    let found = sandboxes.into_iter().find(|(_, l)| l.id == wanted);
+    let Some((at, listed)) = found.filter(|(_, l)| l.record.as_ref().is_ok_and(|r| !r.tracked)) else {
+        return Ok(None);
+    };
+    Ok(pools.into_iter().nth(at).map(|pool| (pool, listed.id)))
+}
+
+/// Removes a sandbox that is no longer tracked, with all its checkpoints.
+fn remove_sandbox(app: &App, pool: &Pool, id: &str) -> Done {
+    let dir = SandboxDir::open(pool, id)?;
+    let path = dir.record()?.path;
+    recover_adoptions_first(app, &path)?;
+    let all = records(&dir)?;
+    let ids: Vec<&CheckpointId> = all.iter().map(|(id, _)| id).collect();
+    if app.global.dry_run {
+        let now = Utc::now();
+        return app
+            .out
+            .result(&json!({"plan": {"remove": ids, "sandbox": id}}), || {
+                let line = |(id, meta): &(CheckpointId, Option<CheckpointMeta>)| {
+                    meta.as_ref()
+                        .map_or_else(|| format!("{id}\n"), |m| row(m, None, now))
+                };
+                all.iter().map(line).collect()
+            });
+    }
+    let metas = all.iter().filter_map(|(_, m)| m.as_ref());
+    let pinned: Vec<&str> = metas.filter(|m| m.pinned).map(|m| m.id.as_str()).collect();
+    let pinned = match pinned.as_slice() {
+        [] => String::new(),
+        some => format!(", of them pinned: {}", some.join(", ")),
+    };
+    app.confirm(&format!(
+        "remove sandbox {id} of {} for good, with {}{pinned}?",
+        shown_path(&path),
+        count(all.len() as u64, "checkpoint"),
+    ))?;
+    let log = Log::open(dir.path())?;
+    let _lock = log.lock(&path, PATIENCE)?;
+    log.none_interrupted()?;
+    if dir.record()?.tracked {
+        return Err(Failure::new(Kind::Refused, format!("sandbox {id} is tracked")));
+    }
+    let freed = measure_freed(pool.root(), pool.mount(), || dir.destroy(pool))?;
+    app.out
+        .result(&json!({"removed": ids, "freed_bytes": freed}), || {
+            let gone = count(all.len() as u64, "checkpoint");
+            format!("sandbox {id} is gone: {gone} removed, {} freed\n", size(freed))
+        })
 }
 
 /// Removes the oldest that may go, one by one, until the store takes at most `limit` bytes.

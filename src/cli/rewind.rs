@@ -15,7 +15,8 @@ use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{OperationKind, Outcome, Plan};
-use crate::text::shown_path;
+use crate::text::{count, shown_path};
+use crate::timeline::select::Selected;
 
 /// How many changes of a plan are printed for people.
 const SHOWN: usize = 40;
@@ -29,7 +30,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         )
         .hint("restore the files alone: --files"));
     }
-    let subject = app.subject()?;
+    let subject = app.subject_for(&[&args.state])?;
     let target = App::state(&subject, &args.state)?;
     let State::Checkpoint(id) = target.state.clone() else {
         return Err(Failure::new(Kind::Usage, "now is where you are").hint("name a message or a checkpoint"));
@@ -68,7 +69,12 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     if !app.global.yes {
         app.out.say(text(app, &plan).trim_end());
     }
-    app.confirm(&format!("go back to {}?", plan.target_words))?;
+    let question = format!("go back to {}?", plan.target_words);
+    if plan.needs_word() {
+        app.confirm_word(&question, "rewind")?;
+    } else {
+        app.confirm(&question)?;
+    }
     let words = format!("to {}", target.words);
     let order = Order {
         kind: OperationKind::Rewind,
@@ -77,7 +83,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         selection,
         of: None,
     };
-    carry_out(app, &subject, &order)
+    carry_out(app, &subject, &order, plan.changes.len())
 }
 
 /// A path that is neither in the target nor here now is a mistake, and not done with success.
@@ -94,22 +100,24 @@ fn known(subject: &Subject, target: &State, path: &Path) -> Done {
     Ok(())
 }
 
-fn carry_out(app: &App, subject: &Subject, order: &Order) -> Done {
+/// `paths`: how many the plan changes.
+fn carry_out(app: &App, subject: &Subject, order: &Order, paths: usize) -> Done {
     let bar = app.bar();
     let outcome = Tools::of(&subject.site)?.run(order, &bar)?;
     drop(bar);
-    done(app, &outcome)
+    done(app, &outcome, order.kind, paths)
 }
 
-fn done(app: &App, o: &Outcome) -> Done {
+fn done(app: &App, o: &Outcome, kind: OperationKind, paths: usize) -> Done {
     let doc = json!({
         "operation": o.operation, "safety": o.safety, "restored": {"workspace": {"changed": o.changed}},
         "verified": o.verified, "chat": o.chat, "resent": o.resent, "notes": o.notes,
     });
     app.out.result(&doc, || {
         let mut text = format!(
-            "done: {} changed, checked against the checkpoint, no difference\nthe conversation is as it was; take it back with: respool undo\n",
-            if o.changed == 1 { "1 path".to_owned() } else { format!("{} paths", o.changed) }
+            "done: {} changed, checked against the checkpoint, no difference\nthe conversation is as it was; take it back with: respool {}\n",
+            count(paths as u64, "path"),
+            if kind == OperationKind::Undo { "redo" } else { "undo" }
         );
         for n in &o.notes {
             text += &format!("{n}\n");
@@ -147,7 +155,10 @@ fn text(app: &App, plan: &Plan) -> String {
     for p in hidden {
         out += &format!("  yours too: {}\n", shown_path(p));
     }
-    for b in &plan.blockers {
+    for b in plan.blockers.iter().filter(|b| b.kind == "cwd") {
+        out += &format!("{}\n", b.what);
+    }
+    for b in plan.blockers.iter().filter(|b| b.kind != "cwd") {
         let pid = b.pid.map_or_else(String::new, |p| format!("process {p}: "));
         out += &format!("note: {pid}{}\n", b.what);
     }
@@ -168,23 +179,20 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
     let subject = app.subject()?;
     recover_first(app, &subject.site)?;
     let order = Tools::of(&subject.site)?.reversal(kind, operation)?;
+    let target = Selected {
+        state: State::Checkpoint(order.target.clone()),
+        words: format!("the state {}", order.words),
+        message: None,
+        native: None,
+    };
+    let scope = Scope::default();
+    let plan = survey(None, &subject.site, &target, &order.target, &scope, &app.bar())?.plan;
     if app.global.dry_run {
-        let changes = subject.site.vault.changes(
-            &State::Checkpoint(order.target.clone()),
-            &State::Now,
-            false,
-            &app.bar(),
-        )?;
-        let steps = vec![
-            "take a safety checkpoint of the state now".to_owned(),
-            format!("go back to the state {}", order.words),
-            "check every path and attribute".to_owned(),
-        ];
-        let doc = json!({"plan": {"steps": steps, "changes": changes, "yours": [], "blockers": []}});
-        return app
-            .out
-            .result(&doc, || changes.iter().map(|c| line(app, c)).collect());
+        return app.out.result(&json!({"plan": plan}), || text(app, &plan));
     }
-    app.confirm(&format!("go back to the state {}?", order.words))?;
-    carry_out(app, &subject, &order)
+    if !app.global.yes {
+        app.out.say(text(app, &plan).trim_end());
+    }
+    app.confirm(&format!("go back to {}?", plan.target_words))?;
+    carry_out(app, &subject, &order, plan.changes.len())
 }

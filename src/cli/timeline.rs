@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::app::App;
 use super::output::Done;
 use crate::engine::Counts;
-use crate::text::{age, first_line, shown};
+use crate::sandbox::registry::Earlier;
+use crate::text::{age, count, first_line, shown};
 use crate::timeline::{CheckpointState, Row, Timeline};
 
 /// How long turns are counted that were not counted before; the rows themselves wait for nothing longer.
@@ -31,10 +33,17 @@ pub fn run(app: &App, conversation: Option<&OsString>) -> Done {
     for n in &opened.timeline.notices {
         app.out.say(format!("respool: {}", shown(n)));
     }
-    app.out.result(&opened.timeline, || text(app, &opened.timeline))
+    app.out
+        .result(&opened.timeline, || text(app, &opened.timeline, &opened.earlier))?;
+    let counted = |r: &Row| !parts(r.changes.as_ref()).is_empty() || !parts(r.between.as_ref()).is_empty();
+    if !app.out.json && std::io::stdout().is_terminal() && opened.timeline.rows.iter().any(counted) {
+        app.out
+            .say("[paths that the turn added + changed ~ deleted - renamed >]  [yours: after it, before the next message]");
+    }
+    Ok(())
 }
 
-fn text(app: &App, timeline: &Timeline) -> String {
+fn text(app: &App, timeline: &Timeline, earlier: &[Earlier]) -> String {
     let now = chrono::Utc::now();
     let mut out = String::new();
     for row in &timeline.rows {
@@ -52,9 +61,24 @@ fn text(app: &App, timeline: &Timeline) -> String {
         out.push_str("no messages\n");
     }
     if timeline.sandbox.is_none() {
-        out.push_str("the workspace is not tracked: there are no checkpoints (respool track DIR)\n");
+        out.push_str(&untracked(earlier));
     }
     out
+}
+
+fn untracked(earlier: &[Earlier]) -> String {
+    if earlier.is_empty() {
+        return "the workspace is not tracked: there are no checkpoints (respool track DIR)\n".into();
+    }
+    let line = |e: &Earlier| {
+        let verb = if e.checkpoints.len() == 1 { "is" } else { "are" };
+        let number = count(e.checkpoints.len() as u64, "checkpoint");
+        format!(
+            "no longer tracked: {number} of sandbox {} {verb} kept\n",
+            e.record.id
+        )
+    };
+    earlier.iter().map(line).collect()
 }
 
 fn mark(row: &Row) -> String {
@@ -80,22 +104,31 @@ fn word(state: CheckpointState) -> &'static str {
     }
 }
 
+/// `+1 ~2`: what is not there is not shown.
+fn parts(counts: Option<&Counts>) -> String {
+    let Some(c) = counts else { return String::new() };
+    let all = [
+        ('+', c.added),
+        ('~', c.modified + c.other),
+        ('-', c.deleted),
+        ('>', c.renamed),
+    ];
+    let there = all
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(sign, n)| format!("{sign}{n}"));
+    there.collect::<Vec<_>>().join(" ")
+}
+
 fn counted(row: &Row) -> String {
-    let part = |c: &Counts| {
-        format!(
-            "+{} ~{} -{} >{}",
-            c.added,
-            c.modified + c.other,
-            c.deleted,
-            c.renamed
-        )
-    };
     let mut out = String::new();
-    if let Some(c) = row.changes.filter(|c| c.total() > 0) {
-        let _written = write!(out, "  [{}]", part(&c));
-    }
-    if let Some(c) = row.between.filter(|c| c.total() > 0) {
-        let _written = write!(out, "  [yours {}]", part(&c));
+    for (name, part) in [
+        ("", parts(row.changes.as_ref())),
+        ("yours ", parts(row.between.as_ref())),
+    ] {
+        if !part.is_empty() {
+            let _written = write!(out, "  [{name}{part}]");
+        }
     }
     if let Some(reason) = row.checkpoint.as_ref().and_then(|c| c.reason.as_ref()) {
         let _written = write!(out, "  ({})", shown(reason));

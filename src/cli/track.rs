@@ -13,12 +13,13 @@ use crate::config::VaultSetting;
 use crate::engine::image;
 use crate::engine::pool::Pool;
 use crate::failure::Kind;
+use crate::rewind::Blocker;
 use crate::rewind::copies::{copy_plan, track_copy};
 use crate::rewind::guard::{Reserved, check_place, stopped_by};
 use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
-use crate::rewind::untrack::{untrack as do_untrack, untrack_blockers};
+use crate::rewind::untrack::{UntrackPlan, untrack as do_untrack, untrack_plan};
 use crate::sandbox::registry::Census;
-use crate::text::{json_path, shown_path};
+use crate::text::{count, json_path, shown_path};
 
 fn folder(app: &App, dir: &Path) -> Result<PathBuf, Failure> {
     let path = app.cwd.join(dir);
@@ -156,12 +157,37 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     }
     let (shown, exact) = json_path(&path);
     let doc = json!({"sandbox": tracked.record.id, "vault": "btrfs", "path": shown, "path_b64": exact});
+    let program = app.program();
     app.out.result(&doc, || {
         format!(
-            "tracked as {}\nnext: respool hooks install openhands --project (in the workspace), then work with the agent\nif your shell stands in it, enter it again: cd \"$PWD\"\n",
+            "tracked as {}\nnext, for a checkpoint at each message, one of:\n  {program} watch   (as root, in the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace, where the agent runs as root)\n",
             tracked.record.id
         )
-    })
+    })?;
+    if way != Means::Adopt {
+        enter_again(app, &plan.blockers, "old, now empty folder");
+    }
+    Ok(())
+}
+
+/// Tells once that a working folder is the old one now: of the user's shell, else of other programs.
+fn enter_again(app: &App, blockers: &[Blocker], old: &str) {
+    let pids: Vec<i32> = blockers
+        .iter()
+        .filter(|b| b.kind == "cwd")
+        .filter_map(|b| b.pid)
+        .collect();
+    let lineage = crate::process::lineage();
+    if pids.iter().any(|p| lineage.contains(p)) {
+        app.out
+            .say(format!("your shell still sees the {old}: run cd \"$PWD\""));
+    } else if !pids.is_empty() {
+        let list: Vec<String> = pids.iter().map(ToString::to_string).collect();
+        let list = list.join(", ");
+        app.out.say(format!(
+            "a shell that stands in it still sees the {old}: run cd \"$PWD\" there (process {list})"
+        ));
+    }
 }
 
 /// Puts a workspace under respool where it is, with copies as checkpoints.
@@ -228,7 +254,13 @@ fn text(plan: &TrackPlan) -> String {
     for (i, s) in plan.steps.iter().enumerate() {
         out += &format!("  {}. {s}\n", i + 1);
     }
-    for b in &plan.blockers {
+    out + &in_the_way(&plan.blockers)
+}
+
+/// What stands in the way, and notes; working folders are told when it is done.
+fn in_the_way(blockers: &[Blocker]) -> String {
+    let mut out = String::new();
+    for b in blockers.iter().filter(|b| b.stops || b.kind != "cwd") {
         let pid = b.pid.map_or_else(String::new, |p| format!("process {p}: "));
         out += &format!(
             "  {}: {pid}{}\n",
@@ -257,39 +289,47 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
         .hint("untrack the workspace itself"));
     }
     recover_first(app, &site)?;
-    let blockers = untrack_blockers(&site)?;
+    let plan = untrack_plan(&site)?;
     if app.global.dry_run {
-        let steps: &[&str] = if site.copied() {
-            &["forget the folder: it stays as it is"]
-        } else {
-            &[
-                "copy the present content beside the workspace",
-                "compare it, every byte and attribute",
-                "put it in the place of the mount",
-            ]
-        };
-        return app
-            .out
-            .result(&json!({"plan": {"steps": steps, "blockers": blockers}}), || {
-                steps.join("\n") + "\n"
-            });
+        return app.out.result(&json!({"plan": plan}), || {
+            untrack_text(&path, &site.record.id, &plan)
+        });
     }
-    if let Some(e) = stopped_by(&path, &blockers) {
+    if let Some(e) = stopped_by(&path, &plan.blockers) {
         return Err(e.into());
+    }
+    if !app.global.yes {
+        app.out
+            .say(untrack_text(&path, &site.record.id, &plan).trim_end());
     }
     app.confirm(&format!("make {} a plain folder again?", shown_path(&path)))?;
     let bar = app.bar();
     do_untrack(&site, &bar)?;
     drop(bar);
-    for b in blockers.iter().filter(|b| !b.stops) {
-        app.out.say(format!("respool: {}", b.what));
-    }
     let doc = json!({"sandbox": site.record.id, "path": json_path(&path).0, "untracked": true});
     app.out.result(&doc, || {
         format!(
-            "{} is a plain folder again; its checkpoints are kept until: respool prune --sandbox {}\n",
+            "{} is a plain folder again; {}; to remove them for good: {} prune -s {}\n",
             shown_path(&path),
+            kept(plan.kept),
+            app.program(),
             site.record.id
         )
-    })
+    })?;
+    enter_again(app, &plan.blockers, "old folder");
+    Ok(())
+}
+
+fn kept(n: usize) -> String {
+    let verb = if n == 1 { "is" } else { "are" };
+    format!("{} {verb} kept", count(n as u64, "checkpoint"))
+}
+
+fn untrack_text(path: &Path, sandbox: &str, plan: &UntrackPlan) -> String {
+    let mut out = format!("untrack {}\n", shown_path(path));
+    for (i, s) in plan.steps.iter().enumerate() {
+        out += &format!("  {}. {s}\n", i + 1);
+    }
+    out += &format!("  {}, in sandbox {sandbox}\n", kept(plan.kept));
+    out + &in_the_way(&plan.blockers)
 }

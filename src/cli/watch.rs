@@ -1,11 +1,12 @@
 //! `respool watch`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 use super::app::App;
 use super::output::{Done, Failure};
 use crate::failure::Kind;
-use crate::text::shown;
+use crate::text::{count, shown};
 use crate::watch::watcher::{Event, Scope, watch};
 
 /// Takes a checkpoint at each message until it is stopped.
@@ -14,8 +15,14 @@ pub fn run(app: &App, conversations: &[OsString]) -> Done {
     let scope = scope(app, conversations)?;
     let bar = app.bar();
     let mut broken = None;
+    let mut teller = Teller {
+        program: app.program(),
+        elsewhere: matches!(scope, Scope::These(_)) || app.global.sandbox.is_some(),
+        conversations: BTreeSet::new(),
+        ended: BTreeMap::new(),
+    };
     let watched = watch(&app.desk, scope, &bar, &mut |event| {
-        if let Err(e) = app.out.result(&event, || text(&event)) {
+        if let Err(e) = app.out.result(&event, || teller.text(&event)) {
             broken.get_or_insert(e);
         }
     });
@@ -49,7 +56,52 @@ fn scope(app: &App, conversations: &[OsString]) -> Result<Scope, Failure> {
     })?]))
 }
 
-fn text(event: &Event) -> String {
+/// Tells people what happens.
+struct Teller {
+    program: String,
+    /// The conversation must be named in a command, as the current folder may not tell it.
+    elsewhere: bool,
+    conversations: BTreeSet<String>,
+    /// The newest message of each conversation whose turn's end was told.
+    ended: BTreeMap<String, String>,
+}
+
+impl Teller {
+    fn text(&mut self, event: &Event) -> String {
+        if let Event::Watching { conversation, .. } = event {
+            self.conversations.insert(conversation.clone());
+        }
+        if let Event::TurnEnd {
+            conversation,
+            message,
+            ..
+        } = event
+            && self.ended.insert(conversation.clone(), message.clone()).as_ref() == Some(message)
+        {
+            return String::new(); // one line a turn
+        }
+        if let Event::Checkpoint {
+            conversation,
+            number: Some(n),
+            ..
+        } = event
+        {
+            let which = if self.elsewhere || self.conversations.len() > 1 {
+                format!(
+                    " -c {}",
+                    crate::text::shell_word(std::path::Path::new(conversation))
+                )
+            } else {
+                String::new()
+            };
+            return text(event, Some(format!("{} rewind m{n}{which}", self.program)));
+        }
+        text(event, None)
+    }
+}
+
+/// `command`: the short one that goes back.
+fn text(event: &Event, command: Option<String>) -> String {
     match event {
         Event::Waiting { workspace, .. } => {
             format!("waiting for messages in {}; Ctrl-C ends it\n", shown(workspace))
@@ -73,8 +125,11 @@ fn text(event: &Event) -> String {
                 |n| format!("message {n}"),
             );
             let how = format!("{how:?}").to_lowercase();
-            let late = late.map_or_else(String::new, |n| format!(", late: {n} paths had changed"));
-            format!("{what}: {checkpoint} ({how}, {ms} ms{late}); go back with: {restore}\n")
+            let late = late.map_or_else(String::new, |n| {
+                format!(", late: {} had changed", count(n, "path"))
+            });
+            let command = command.as_ref().unwrap_or(restore);
+            format!("{what}: {checkpoint} ({how}, {ms} ms{late}); go back with: {command}\n")
         }
         Event::TurnEnd { checkpoint, .. } => format!("the turn ended: {checkpoint}\n"),
         Event::Failed { message, reason, .. } => {

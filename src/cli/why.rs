@@ -13,7 +13,7 @@ use crate::timeline::desk::spans;
 
 /// Which turns changed a file, the newest first.
 pub fn run(app: &App, path: &Path) -> Done {
-    let subject = app.look()?;
+    let subject = app.look_for(&["m1"])?;
     let path = one(app, subject.site.path(), path)?;
     let timeline = subject.timeline().ok_or_else(|| {
         Failure::new(Kind::NotFound, "there is no conversation here").hint("name it: -c CONVERSATION")

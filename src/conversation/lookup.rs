@@ -93,7 +93,7 @@ impl Library {
     /// it. A store whose own record cannot be parsed is [`ConversationError::Damaged`].
     pub fn find(&self, selector: Option<&str>) -> Result<Found> {
         match selector {
-            None => self.here(),
+            None => self.newest_of(&self.roots.cwd),
             Some(s) if s.contains('/') || matches!(s, "." | "..") => self.at(Path::new(s)),
             Some(s) => match self.by_id(s) {
                 Err(ConversationError::NotFound { .. }) if self.roots.cwd.join(s).is_dir() => {
@@ -153,9 +153,9 @@ impl Library {
         }
     }
 
-    fn here(&self) -> Result<Found> {
-        let cwd = &self.roots.cwd;
-        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.clone());
+    /// The newest conversation whose workspace is this folder or a parent of it.
+    pub fn newest_of(&self, cwd: &Path) -> Result<Found> {
+        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
         let mut stores = self.stores(None);
         stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(changed(&**source, store)));
         stores

@@ -186,6 +186,11 @@ impl Stage {
         self.registry.state_dir()
     }
 
+    /// The folder that holds all of it.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Unmounts everything and removes the folder, unless it is to be kept.
     pub fn clear(&self) -> Result<()> {
         clear(&self.root, &self.registry, self.keep)
@@ -212,7 +217,11 @@ fn clear(root: &Path, registry: &Registry, keep: bool) -> Result<()> {
         }
         pool.unmount()?;
     }
-    if !keep {
+    if keep {
+        // what has no lock file is not what a killed demo left: the next demo leaves it
+        let lock = root.join(LOCK);
+        fs::remove_file(&lock).map_err(DemoError::io("remove", &lock))?;
+    } else {
         fs::remove_dir_all(root).map_err(DemoError::io("remove", root))?;
     }
     Ok(())

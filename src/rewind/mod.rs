@@ -66,6 +66,14 @@ pub struct Plan {
     pub chat: &'static str,
 }
 
+impl Plan {
+    /// True where a quick yes is not enough, because more than the agent's work is touched: the user's own
+    /// edits are lost, or a program that has files open is affected. Then the verb must be typed.
+    pub fn needs_word(&self) -> bool {
+        !self.yours.is_empty() || self.blockers.iter().any(|b| b.kind == "holder")
+    }
+}
+
 fn paths<S: Serializer>(paths: &[PathBuf], s: S) -> std::result::Result<S::Ok, S::Error> {
     s.collect_seq(paths.iter().map(|p| text::json_path(p).0))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Blocker, Plan};
 use crate::engine::{Change, CheckpointId, Counts, Difference};
 use crate::sandbox::holders::Holder;
-use crate::text::{shown, shown_path, size};
+use crate::text::{count, shown, shown_path, size};
 
 /// What a plan is made of.
 #[derive(Debug, Clone, Default)]
@@ -78,26 +78,21 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
             stops: true,
         });
     }
-    for h in &facts.holders {
+    for h in facts.holders.iter().filter(|h| h.open) {
         let name = shown(&h.comm);
-        let (kind, what) = match (h.open, h.own) {
-            (true, false) => ("holder", format!("{name} has files open: it is paused meanwhile")),
-            (true, true) => (
-                "holder",
-                format!("{name} has files open, but belongs to your terminal: it is not paused"),
-            ),
-            (false, _) => (
-                "cwd",
-                format!("{name} has its working folder here: it is left alone"),
-            ),
+        let what = if h.own {
+            format!("{name} has files open, but belongs to your terminal: it is not paused")
+        } else {
+            format!("{name} has files open: it is paused meanwhile")
         };
         out.push(Blocker {
-            kind,
+            kind: "holder",
             pid: Some(h.pid),
             what,
             stops: false,
         });
     }
+    out.extend(bystanders(&facts.holders));
     for path in &facts.not_covered {
         let what = format!("{} is not covered: it stays as it is", shown_path(path));
         out.push(Blocker {
@@ -130,6 +125,28 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
     out
 }
 
+/// Programs that only stand in the workspace, in one line: nothing is done to them. Those of the user's own
+/// terminal and respool itself are not told.
+fn bystanders(holders: &[Holder]) -> Option<Blocker> {
+    let others: Vec<&Holder> = holders
+        .iter()
+        .filter(|h| !h.open && !h.own && h.comm != "respool")
+        .collect();
+    let names: BTreeSet<String> = others.iter().map(|h| shown(&h.comm)).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    let what = match others.len() {
+        0 => return None,
+        1 => format!("1 program stands in this folder ({names}): it is left alone"),
+        n => format!("{n} programs stand in this folder ({names}): they are left alone"),
+    };
+    Some(Blocker {
+        kind: "cwd",
+        pid: None,
+        what,
+        stops: false,
+    })
+}
+
 fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
     let place = shown_path(&facts.workspace);
     let what = match &facts.paths {
@@ -139,10 +156,7 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
     let mut steps = Vec::new();
     let held = facts.holders.iter().filter(|h| h.open && !h.own).count();
     if held > 0 {
-        steps.push(format!(
-            "pause {held} process{}",
-            if held == 1 { "" } else { "es" }
-        ));
+        steps.push(format!("pause {}", count(held as u64, "process")));
     }
     let how = if facts.copied {
         " (a copy, file by file: not atomic)"
@@ -150,10 +164,11 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
         ""
     };
     steps.push(format!("take a safety checkpoint of the state now{how}"));
+    let verb = if counts.total() == 1 { "changes" } else { "change" };
     steps.push(format!(
-        "make {what} equal to {}: {} paths change",
+        "make {what} equal to {}: {} {verb}",
         facts.target_words,
-        counts.total()
+        count(counts.total(), "path")
     ));
     steps.push("check every path and attribute against the checkpoint".into());
     if held > 0 {
@@ -176,4 +191,48 @@ pub fn plan(facts: &Facts) -> Option<Plan> {
         not_covered: facts.not_covered.iter().map(|p| shown_path(p)).collect(),
         chat: "kept",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(pid: i32, comm: &str, open: bool, own: bool) -> Holder {
+        Holder {
+            pid,
+            start: 0,
+            comm: comm.into(),
+            writes: open,
+            open,
+            cwd: true,
+            own,
+        }
+    }
+
+    #[test]
+    fn who_only_stands_there_is_one_line() {
+        let facts = Facts {
+            holders: vec![
+                holder(1, "bash", false, true),
+                holder(2, "watch", false, false),
+                holder(3, "bash", false, false),
+                holder(4, "respool", false, false),
+                holder(5, "vim", true, false),
+            ],
+            ..Facts::default()
+        };
+        let told: Vec<(Option<i32>, String)> =
+            blockers(&facts).into_iter().map(|b| (b.pid, b.what)).collect();
+        assert_eq!(
+            told,
+            [
+                (Some(5), "vim has files open: it is paused meanwhile".to_owned()),
+                (
+                    None,
+                    "2 programs stand in this folder (bash, watch): they are left alone".to_owned()
+                ),
+            ]
+        );
+        assert_eq!(bystanders(&facts.holders[..1]), None);
+    }
 }

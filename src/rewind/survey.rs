@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::plan::{Facts, narrowed, plan};
-use super::{Plan, Result, RewindError};
-use crate::engine::{Change, CheckpointId, EngineError, Selection, State};
+use super::journal::{Log, Record};
+use super::plan::{Facts, narrowed, plan, within};
+use super::{OperationKind, OperationState, Plan, Result, RewindError};
+use crate::engine::{Change, Checkpoint, CheckpointId, EngineError, Selection, State};
 use crate::progress::Progress;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
@@ -32,6 +33,83 @@ pub struct Seen {
     pub selection: Selection,
 }
 
+/// The operations that changed the tree, each with the sequence number of its safety checkpoint.
+struct Operations {
+    checkpoints: Vec<Checkpoint>,
+    done: Vec<(u64, Record)>,
+}
+
+impl Operations {
+    fn of(site: &Site) -> Result<Self> {
+        let checkpoints = site.vault.checkpoints()?;
+        let mut it = Self {
+            checkpoints,
+            done: Vec::new(),
+        };
+        for record in Log::open(site.dir())?.records()? {
+            let moved = matches!(
+                record.kind,
+                OperationKind::Rewind | OperationKind::Undo | OperationKind::Redo
+            ) && matches!(record.state, OperationState::Done | OperationState::Undone);
+            let there = record.target.as_ref().is_some_and(|t| it.seq(t).is_some());
+            if let Some(seq) = record
+                .safety
+                .as_ref()
+                .and_then(|s| it.seq(s))
+                .filter(|_| moved && there)
+            {
+                it.done.push((seq, record));
+            }
+        }
+        Ok(it)
+    }
+
+    fn seq(&self, id: &CheckpointId) -> Option<u64> {
+        let found = self.checkpoints.iter().find(|c| c.meta.id == *id);
+        found.map(|c| c.meta.seq)
+    }
+
+    /// What differs from `a` to `b`, without what rewinds, undos and redos between the two did: what one of
+    /// them covered is compared with its target, which is what it left.
+    fn own(&self, site: &Site, a: &CheckpointId, b: &State, progress: &dyn Progress) -> Result<Vec<Change>> {
+        let from = self.seq(a).unwrap_or(u64::MAX);
+        let to = match b {
+            State::Checkpoint(id) => self.seq(id).unwrap_or(u64::MAX),
+            State::Now => u64::MAX,
+        };
+        let (mut covered, mut out): (Vec<PathBuf>, _) = (Vec::new(), Vec::new());
+        let mut compare = |a: &CheckpointId, paths: Option<&[PathBuf]>, covered: &[PathBuf]| -> Result<()> {
+            let list = site
+                .vault
+                .changes(&State::Checkpoint(a.clone()), b, false, progress)?;
+            let list = narrowed(list, paths);
+            out.extend(list.into_iter().filter(|c| !within(&c.path, covered)));
+            Ok(())
+        };
+        let newest_first = self.done.iter().rev().filter(|(s, _)| *s > from && *s < to);
+        for (_, record) in newest_first {
+            let Some(target) = &record.target else { continue };
+            match record.selection() {
+                Selection::All => {
+                    compare(target, None, &covered)?;
+                    return Ok(out);
+                }
+                Selection::Paths(paths) => {
+                    compare(target, Some(&paths), &covered)?;
+                    covered.extend(paths);
+                }
+            }
+        }
+        compare(a, None, &covered)?;
+        Ok(out)
+    }
+}
+
+/// What was changed since the checkpoint `end` of a turn's end, but for what rewinds, undos and redos did.
+pub fn own_since(site: &Site, end: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Change>> {
+    Operations::of(site)?.own(site, end, &State::Now, progress)
+}
+
 /// The lists of the stretches between a turn's end and the next message, from the target's message on.
 fn between(
     timeline: &Timeline,
@@ -45,6 +123,7 @@ fn between(
             .is_some_and(|c| c.id.as_ref() == Some(target) || c.turn_end.as_ref() == Some(target))
     });
     let Some(at) = at else { return Ok(Vec::new()) };
+    let operations = Operations::of(site)?;
     let mut out = Vec::new();
     let mut last_end = None;
     for (row, span) in timeline
@@ -55,19 +134,13 @@ fn between(
         .filter(|(r, _)| r.active)
     {
         if let Some((a, b)) = span.between {
-            out.extend(
-                site.vault
-                    .changes(&State::Checkpoint(a), &State::Checkpoint(b), false, progress)?,
-            );
+            out.extend(operations.own(site, &a, &State::Checkpoint(b), progress)?);
         }
         last_end = row.checkpoint.as_ref().and_then(|c| c.turn_end.clone());
     }
     // what was changed since the newest turn ended
     if let Some(end) = last_end.filter(|_| !timeline.at_work) {
-        out.extend(
-            site.vault
-                .changes(&State::Checkpoint(end), &State::Now, false, progress)?,
-        );
+        out.extend(operations.own(site, &end, &State::Now, progress)?);
     }
     Ok(out)
 }

@@ -101,7 +101,10 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
         }));
     }
     if means != Means::Adopt && shared > 0 {
-        let what = format!("{shared} files have names outside of it, too: those will be files of their own");
+        let what = match shared {
+            1 => "1 file has names outside of it, too: it will be a file of its own".to_owned(),
+            n => format!("{n} files have names outside of it, too: those will be files of their own"),
+        };
         blockers.push(Blocker {
             kind: "links",
             pid: None,
@@ -147,7 +150,7 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
 pub struct Tracked {
     /// Its record.
     pub record: SandboxRecord,
-    /// Folders of processes that must be entered anew.
+    /// What the user should know of files that have names elsewhere.
     pub hints: Vec<String>,
 }
 
@@ -225,7 +228,7 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
     let hints = plan
         .blockers
         .iter()
-        .filter(|b| matches!(b.kind, "cwd" | "links"))
+        .filter(|b| b.kind == "links")
         .map(|b| b.what.clone())
         .collect();
     Ok(Tracked {

@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use serde::Serialize;
+
 use super::adopt::{remove_aside, was_subvolume};
 use super::aside::Beside;
 use super::error::{Result, RewindError};
@@ -45,6 +47,43 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
         stops: true,
     }));
     Ok(all)
+}
+
+/// What `untrack` will do.
+#[derive(Debug, Clone, Serialize)]
+pub struct UntrackPlan {
+    /// The steps, one line each.
+    pub steps: Vec<String>,
+    /// How many checkpoints stay.
+    pub kept: usize,
+    /// What stands in the way.
+    pub blockers: Vec<Blocker>,
+}
+
+/// Makes the plan. Nothing is changed.
+pub fn untrack_plan(site: &Site) -> Result<UntrackPlan> {
+    let shown = shown_path(site.path());
+    let mut kept = site.vault.checkpoints()?.len();
+    let steps = if site.copied() {
+        vec![format!("forget {shown}: the folder stays as it is")]
+    } else if was_subvolume(&site.record) {
+        vec![format!(
+            "{shown} was a Btrfs subvolume before respool came: nothing is moved"
+        )]
+    } else {
+        kept += 1;
+        vec![
+            "take a last checkpoint, of the present content".into(),
+            "copy the present content beside the workspace".into(),
+            "compare it, every byte and attribute".into(),
+            format!("put the copy in the place of {shown}, at the same path"),
+        ]
+    };
+    Ok(UntrackPlan {
+        steps,
+        kept,
+        blockers: untrack_blockers(site)?,
+    })
 }
 
 /// Does it. The caller was told yes.

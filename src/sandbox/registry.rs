@@ -11,8 +11,9 @@ use super::bind;
 use super::site::Site;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
+use crate::engine::vault::btrfs::records as records_of;
 use crate::engine::vault::copy::{COPIES, list_copies};
-use crate::engine::{EngineError, Result, ioctl, subvolume};
+use crate::engine::{CheckpointId, CheckpointMeta, EngineError, Result, ioctl, subvolume};
 use crate::paths::SYSTEM_STATE;
 use crate::text::ExactPath;
 
@@ -316,6 +317,27 @@ impl Registry {
         Ok(None)
     }
 
+    /// The sandboxes that `path` was in and that are no longer tracked, the newest first. What cannot be read
+    /// is left out.
+    pub fn earlier(&self, path: &Path) -> Vec<Earlier> {
+        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut out = Vec::new();
+        for pool in self.pools().into_iter().filter_map(|(_, pool)| pool.ok()) {
+            let records = catalog::list_sandboxes(&pool).unwrap_or_default().into_iter();
+            for record in records
+                .filter_map(|l| l.record.ok())
+                .filter(|r| !r.tracked && resolved.starts_with(&r.path))
+            {
+                let dir = catalog::SandboxDir::open(&pool, &record.id);
+                if let Ok(checkpoints) = dir.and_then(|d| records_of(&d)) {
+                    out.push(Earlier { record, checkpoints });
+                }
+            }
+        }
+        out.sort_by_key(|e| std::cmp::Reverse(e.record.created));
+        out
+    }
+
     /// Everything that the catalogs list.
     pub fn all(&self) -> Result<Census> {
         let (mut pools, mut sandboxes, mut trouble) = (Vec::new(), Vec::new(), Vec::new());
@@ -339,6 +361,15 @@ impl Registry {
             trouble,
         })
     }
+}
+
+/// A sandbox that is no longer tracked, and the checkpoints that it keeps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Earlier {
+    /// Its record.
+    pub record: SandboxRecord,
+    /// Its checkpoints, oldest first; `None` where a record cannot be read.
+    pub checkpoints: Vec<(CheckpointId, Option<CheckpointMeta>)>,
 }
 
 /// Everything that the catalogs of all pools list.

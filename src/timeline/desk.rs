@@ -10,12 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::counts::Known;
 use super::join::{self, Background};
 use super::{Row, Timeline};
-use crate::conversation::{Conversation, ConversationError};
-use crate::conversation::{Found, Library};
+use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
 use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError, State};
 use crate::progress::Progress;
 use crate::sandbox::quiet::{self, NotQuiet};
-use crate::sandbox::registry::Registry;
+use crate::sandbox::registry::{Earlier, Registry};
 use crate::sandbox::site::Site;
 
 /// Conversations and sandboxes.
@@ -33,6 +32,9 @@ pub struct Opened {
     pub conversation: Conversation,
     /// Its sandbox.
     pub site: Option<Site>,
+    /// Sandboxes that its workspace was in before, the newest first, where that was asked: if there is no
+    /// sandbox now, or messages are older than it.
+    pub earlier: Vec<Earlier>,
     /// All checkpoints of the sandbox, oldest first.
     pub checkpoints: Vec<Checkpoint>,
     /// Joined.
@@ -83,8 +85,15 @@ impl Desk {
         if let Some(s) = &site {
             notices.extend(interrupted(s));
         }
+        let tracked_since = site.as_ref().map(|s| s.record.created);
+        let older = |m: &Message| m.time.is_none_or(|t| tracked_since.is_none_or(|since| t < since));
+        let earlier = match &conversation.summary.workspace {
+            Some(w) if w.is_absolute() && conversation.messages.iter().any(older) => self.registry.earlier(w),
+            _ => Vec::new(),
+        };
         let background = Background {
-            tracked_since: site.as_ref().map(|s| s.record.created),
+            tracked_since,
+            earlier: earlier.clone(),
             thinned: site.as_ref().map(thinned).unwrap_or_default(),
             missed: site.as_ref().map(missed).unwrap_or_default(),
         };
@@ -99,6 +108,7 @@ impl Desk {
         Opened {
             conversation,
             site,
+            earlier,
             checkpoints: checkpoints.unwrap_or_default(),
             timeline,
         }

@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::{CheckpointState, Row, RowCheckpoint};
 use crate::conversation::{Conversation, Message};
-use crate::engine::{Checkpoint, CheckpointId, CheckpointKind, Health};
+use crate::engine::{Checkpoint, CheckpointId, CheckpointKind, CheckpointMeta, Health};
+use crate::sandbox::registry::Earlier;
 use crate::text::shown;
 
 /// The hash that ties a hook's checkpoint to its message before the agent has given it an id: 16 hex
@@ -35,6 +36,8 @@ pub struct Background {
     pub tracked_since: Option<DateTime<Utc>>,
     /// Checkpoints that retention removed, by the message's native id.
     pub thinned: HashSet<String>,
+    /// Sandboxes that the workspace was in before.
+    pub earlier: Vec<Earlier>,
     /// Why the watcher could not take a checkpoint, by the message's native id.
     pub missed: HashMap<String, String>,
 }
@@ -139,8 +142,25 @@ fn assign_by_text<'a>(
     }
 }
 
+/// The id of the earlier sandbox that has a checkpoint of this message.
+fn in_earlier<'a>(message: &Message, conversation: &str, earlier: &'a [Earlier]) -> Option<&'a str> {
+    let noted = message.hooks.iter().rev().find_map(|h| id_in(&h.stdout));
+    let hash = text_hash(&message.text);
+    let is_its = |meta: &CheckpointMeta| {
+        let own = meta
+            .conversation
+            .as_deref()
+            .is_some_and(|c| plain_id(c) == conversation);
+        let named = meta.message.as_ref() == Some(&message.id) || Some(&meta.id) == noted.as_ref();
+        let text = meta.message.is_none() && meta.text_hash.as_ref() == Some(&hash);
+        own && meta.kind == CheckpointKind::Message && (named || text)
+    };
+    let has = |e: &&Earlier| e.checkpoints.iter().filter_map(|(_, m)| m.as_ref()).any(is_its);
+    earlier.iter().find(has).map(|e| e.record.id.as_str())
+}
+
 /// Why a message has no checkpoint.
-fn missing(message: &Message, background: &Background) -> (CheckpointState, String) {
+fn missing(message: &Message, conversation: &str, background: &Background) -> (CheckpointState, String) {
     if background.thinned.contains(&message.id) {
         return (CheckpointState::Thinned, "removed by retention".into());
     }
@@ -156,6 +176,12 @@ fn missing(message: &Message, background: &Background) -> (CheckpointState, Stri
     if let (Some(sent), Some(since)) = (message.time, background.tracked_since)
         && sent < since
     {
+        if let Some(id) = in_earlier(message, conversation, &background.earlier) {
+            return (
+                CheckpointState::None,
+                format!("its checkpoint is in an earlier sandbox: {id}"),
+            );
+        }
         return (CheckpointState::None, "sent before the folder was tracked".into());
     }
     (
@@ -229,7 +255,7 @@ pub fn rows(
                 }
             }
             None => {
-                let (state, reason) = missing(m, background);
+                let (state, reason) = missing(m, &wanted, background);
                 RowCheckpoint {
                     id: None,
                     state,

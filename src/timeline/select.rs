@@ -40,6 +40,9 @@ pub enum SelectError {
     /// The checkpoint with this id is not in this sandbox.
     #[error("there is no checkpoint {}", shown(.0))]
     NoSuchCheckpoint(String),
+    /// A message is named, and there is no conversation that it could be of.
+    #[error("no conversation is known that message {} could be of", shown(.0))]
+    NoConversation(String),
     /// The form is none that is known.
     #[error("{} is no message and no state", shown(.0))]
     Form(String),
@@ -48,7 +51,10 @@ pub enum SelectError {
 impl Explain for SelectError {
     fn kind(&self) -> Kind {
         match self {
-            Self::NoMessage(_) | Self::NoCheckpoint { .. } | Self::NoSuchCheckpoint(_) => Kind::NotFound,
+            Self::NoMessage(_)
+            | Self::NoConversation(_)
+            | Self::NoCheckpoint { .. }
+            | Self::NoSuchCheckpoint(_) => Kind::NotFound,
             Self::Ambiguous { .. } => Kind::Refused,
             Self::Damaged { .. } => Kind::Damaged,
             Self::Form(_) => Kind::Usage,
@@ -60,6 +66,7 @@ impl Explain for SelectError {
             Self::NoCheckpoint { neighbours, .. } if !neighbours.is_empty() => {
                 format!("these have one: {}", neighbours.join(", "))
             }
+            Self::NoConversation(_) => "name it: -c CONVERSATION".into(),
             Self::Form(_) => {
                 "a message is 3, m3 or id:NATIVE; a state is a message, m3.end, a checkpoint id, now or start"
                     .into()
@@ -169,6 +176,17 @@ fn turn_end_of(rows: &[Row], row: &Row) -> Result<CheckpointId, SelectError> {
     })
 }
 
+/// The start is a neighbour, too, where it has a checkpoint.
+fn or_start(mut error: SelectError, checkpoints: &[Checkpoint]) -> SelectError {
+    let is_start = |c: &Checkpoint| c.meta.kind == CheckpointKind::Start && c.health == Health::Ok;
+    if let SelectError::NoCheckpoint { neighbours, .. } = &mut error
+        && checkpoints.iter().any(is_start)
+    {
+        neighbours.push("start".into());
+    }
+    error
+}
+
 fn by_id(checkpoints: &[Checkpoint], id: &str) -> Result<State, SelectError> {
     let found = checkpoints.iter().find(|c| c.meta.id.as_str() == id);
     match found.map(|c| (&c.health, &c.meta.id)) {
@@ -179,6 +197,11 @@ fn by_id(checkpoints: &[Checkpoint], id: &str) -> Result<State, SelectError> {
         }),
         None => Err(SelectError::NoSuchCheckpoint(id.into())),
     }
+}
+
+/// True if a selector of a state is a message's.
+pub fn is_message(selector: &str) -> bool {
+    !matches!(selector, "now" | "start") && !CheckpointId::looks_like(selector)
 }
 
 /// Finds a state. `timeline` may be missing where there is no conversation: then only `now`, `start` and
@@ -217,15 +240,16 @@ pub fn state(
     let (name, end) = selector
         .strip_suffix(".end")
         .map_or((selector, false), |n| (n, true));
-    let row = message(rows, name)?;
-    let (id, words) = if end {
-        (turn_end_of(rows, row)?, format!("the end of {}", row_words(row)))
+    let row = message(rows, name).map_err(|e| match e {
+        SelectError::NoMessage(m) if timeline.is_none() => SelectError::NoConversation(m),
+        e => e,
+    })?;
+    let found = if end {
+        turn_end_of(rows, row).map(|id| (id, format!("the end of {}", row_words(row))))
     } else {
-        (
-            checkpoint_of(rows, row)?,
-            format!("just before {}", row_words(row)),
-        )
+        checkpoint_of(rows, row).map(|id| (id, format!("just before {}", row_words(row))))
     };
+    let (id, words) = found.map_err(|e| or_start(e, checkpoints))?;
     // the checkpoint may have been damaged since the timeline was read
     let state = by_id(checkpoints, id.as_str())?;
     Ok(Selected {

@@ -17,7 +17,7 @@ use crate::failure::Kind;
 use crate::progress::{Progress, Silent};
 use crate::rewind::journal::Record;
 use crate::rewind::run::Order;
-use crate::rewind::survey::{Scope, survey};
+use crate::rewind::survey::{Scope, own_since, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationKind, Outcome, Plan};
 use crate::sandbox::site::Site;
@@ -147,10 +147,7 @@ impl Backend for RealBackend {
         let newest = rows.iter().rfind(|r| r.active).filter(|r| r.id == id);
         let end = newest.and_then(|r| r.checkpoint.as_ref()?.turn_end.clone());
         if let Some(end) = end.filter(|_| !opened.timeline.at_work) {
-            let list = site
-                .vault
-                .changes(&State::Checkpoint(end), &State::Now, false, progress)?;
-            counts.between = Some(Counts::of(&list));
+            counts.between = Some(Counts::of(&own_since(site, &end, progress)?));
         }
         Ok(counts)
     }

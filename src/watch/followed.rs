@@ -214,14 +214,38 @@ impl Followed {
             }
         };
         self.trouble = None;
+        let mut taken = Vec::new();
         for message in new {
             self.seen.insert(message.id.clone());
             let (event, seq) = self.message(&desk.registry, &site, &message);
             self.turn = Some(Turn::new(&message, seq));
-            tell(event);
+            taken.push(event);
         }
+        // all checkpoints first: the numbers need the whole conversation
+        self.number(&mut taken);
+        taken.into_iter().for_each(&mut *tell);
         if self.turn.as_mut().is_some_and(|t| t.ends(&now, settled)) {
             self.turn_end(&site, &now, settled, tell);
+        }
+    }
+
+    /// Gives events of messages their numbers where a part of the conversation did not tell them.
+    fn number(&self, events: &mut [Event]) {
+        let unknown = |e: &Event| matches!(e, Event::Checkpoint { number: None, .. });
+        if !events.iter().any(unknown) {
+            return;
+        }
+        let whole = match self.found.0.read(&self.found.1, &Silent) {
+            Ok(whole) => whole,
+            Err(e) => return tracing::debug!("{}: numbers are not known: {e}", self.id),
+        };
+        for event in events {
+            if let Event::Checkpoint { message, number, .. } = event
+                && number.is_none()
+            {
+                let its = whole.messages.iter().find(|m| m.id == *message);
+                *number = its.and_then(|m| m.number);
+            }
         }
     }
 

@@ -5,7 +5,9 @@ mod followed;
 pub mod hook;
 pub mod hooks;
 mod newcomers;
+mod presence;
 mod take;
 pub mod watcher;
 
+pub use presence::is_watched;
 pub use take::{TakeError, restore_command, take};

@@ -11,6 +11,7 @@ use notify::RecommendedWatcher;
 pub use super::event::{Event, WatchError};
 use super::followed::Followed;
 use super::newcomers::Newcomers;
+use super::presence::{Presence, announce};
 use crate::conversation::Found;
 use crate::progress::Progress;
 use crate::sandbox::site::Site;
@@ -52,6 +53,7 @@ pub fn watch(
         next: 0,
         quiet: BTreeMap::new(),
         newcomers: None,
+        presence: None,
     };
     match scope {
         Scope::These(stores) => {
@@ -89,6 +91,8 @@ struct Watch<'a> {
     /// Those that changed, and when each is to be looked at again.
     quiet: BTreeMap<usize, Instant>,
     newcomers: Option<Newcomers>,
+    /// Tells others that the workspace is watched.
+    presence: Option<Presence>,
 }
 
 impl Watch<'_> {
@@ -113,6 +117,10 @@ impl Watch<'_> {
         newcomers.report(&mut self.watcher);
         self.newcomers = Some(newcomers);
         let (workspace, sandbox) = (json_path(site.path()).0, site.record.id.clone());
+        match announce(&self.desk.registry, &sandbox) {
+            Ok(presence) => self.presence = Some(presence),
+            Err(e) => tracing::warn!("others cannot see that {sandbox} is watched: {e}"),
+        }
         // an open sandbox cannot be unmounted
         drop(site);
         for found in here {

@@ -102,9 +102,9 @@ fn selectors() {
     for selector in ["2", "m2", &format!("id:{native}"), &native, &native[..8], &cps[1]] {
         assert_eq!(cat(selector), "2", "{selector}");
     }
-    // message 4 has no checkpoint: its neighbour is named, and not taken
+    // message 4 has no checkpoint: its neighbours are named, and not taken
     let said = lab.fails(4, &["--yes", "rewind", "4"]);
-    assert!(said.contains("message 4") && said.contains("m3"), "{said}");
+    assert!(said.contains("message 4") && said.contains("m3, start"), "{said}");
     let said = lab.fails(4, &["--yes", "rewind", "m2.end"]);
     assert!(said.contains("the end of message 2"), "{said}");
     assert_eq!(lab.read("f"), "now");
@@ -134,6 +134,8 @@ fn subjects() {
     let id = lab.ok(&["sandboxes"])[0]["id"].as_str().expect("id").to_owned();
     for s in [id.as_str(), lab.ws_text(), "ws", "./ws/."] {
         assert_eq!(lab.ok(&["-s", s, "cat", "start", "f"])["text"], "0", "{s}");
+        // the newest conversation of that workspace
+        assert_eq!(lab.ok(&["-s", s, "cat", "m2", "f"])["text"], "2", "{s}");
     }
     std::fs::create_dir_all(lab.at("sub/deep")).expect("mkdir");
     for dir in [lab.ws().to_owned(), lab.at("sub/deep")] {
@@ -165,6 +167,8 @@ fn subjects() {
             .expect("run"),
     );
     assert_eq!(a.code, Some(0), "{}", a.text());
+    let said = lab.fails(4, &["-s", lab.ws_text(), "cat", "m2", "f"]);
+    assert!(said.contains("name it: -c CONVERSATION"), "{said}");
     // a folder that nobody knows
     let mut c = lab.command();
     let a = Answer::of(

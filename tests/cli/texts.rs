@@ -27,10 +27,18 @@ fn help_of_every_command() {
         .collect();
     assert!(names.len() > 20, "{names:?}");
     let mut out = String::new();
-    for name in names {
+    for name in names.into_iter().filter(|n| *n != "help") {
         out += &format!("=== {name}\n{}\n", text(&[name, "-h"]));
     }
     insta::assert_snapshot!("help_commands", out);
+}
+
+#[test]
+fn help_by_a_word() {
+    assert_eq!(text(&["help"]), text(&["--help"]));
+    for name in ["rewind", "hook", "prune"] {
+        assert_eq!(text(&["help", name]), text(&[name, "--help"]));
+    }
 }
 
 #[test]

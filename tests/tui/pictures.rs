@@ -53,8 +53,18 @@ fn picture_of_a_plan_with_own_edits() {
     let script = || {
         let mut s = tui_fake::script();
         let mut plan = tui_fake::plan(&["README.md"]);
-        plan.blockers
-            .push(tui_fake::blocker("holder", Some(4242), "vim README.md", false));
+        plan.blockers.push(tui_fake::blocker(
+            "holder",
+            Some(4242),
+            "vim has files open: it is paused meanwhile",
+            false,
+        ));
+        plan.blockers.push(tui_fake::blocker(
+            "cwd",
+            None,
+            "2 programs stand in this folder (bash, watch): they are left alone",
+            false,
+        ));
         plan.not_covered
             .push("node_modules (a subvolume of its own)".into());
         s.plan = Some(plan);

@@ -25,6 +25,7 @@ use super::super::{
 };
 use crate::process::fault_point;
 
+pub use list::records;
 pub use remove::Swept;
 pub use state::StateRoot;
 

@@ -73,6 +73,8 @@ pub struct Running {
     pub verb: Verb,
     /// Where it goes, in words.
     pub words: String,
+    /// How many paths the plan changes.
+    pub paths: usize,
     /// Phase, done, total.
     pub step: Option<(&'static str, u64, u64)>,
     /// The user asked it to stop.
@@ -88,6 +90,8 @@ pub struct Ended {
     pub verb: Verb,
     /// Where it went, in words.
     pub words: String,
+    /// How many paths the plan changed.
+    pub paths: usize,
     /// What came of it.
     pub result: Result<Outcome, Failure>,
     /// First line on the screen.
@@ -149,7 +153,7 @@ pub fn confirm(plan: &Plan) -> Confirm {
         Confirm::Refused
     } else if plan.changes.is_empty() && plan.chat == "kept" {
         Confirm::Nothing
-    } else if !plan.yours.is_empty() || plan.blockers.iter().any(|b| b.kind == "holder") {
+    } else if plan.needs_word() {
         Confirm::Word
     } else {
         Confirm::Key

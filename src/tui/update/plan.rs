@@ -239,6 +239,7 @@ fn go(state: &mut State, effects: &mut Effects) {
         Verb::Reverse(_, Some(op)) => format!("before the {}", kind_word(op.kind)),
         _ => text::shown(&plan.target_words),
     };
+    let paths = plan.changes.len();
     let (verb, work) = match shown.verb {
         Verb::Reverse(way, Some(op)) => {
             let work = Work::Reverse(store, way, op.id.clone());
@@ -251,6 +252,7 @@ fn go(state: &mut State, effects: &mut Effects) {
         job,
         verb,
         words,
+        paths,
         step: None,
         stopping: false,
         then_quit: false,
@@ -313,6 +315,7 @@ pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, ef
         state.overlays.push(Overlay::Ended(Ended {
             verb: running.verb,
             words: running.words,
+            paths: running.paths,
             result,
             top: 0,
         }));

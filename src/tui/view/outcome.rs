@@ -57,13 +57,11 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
             columns,
             theme[Role::Ok],
         );
-        let n = outcome.changed;
-        let restored = if n == 1 {
-            "1 change was taken back".to_owned()
-        } else {
-            format!("{n} changes were taken back")
-        };
-        let checked = format!("{restored}; the check after it found no difference.");
+        let verb = if ended.paths == 1 { "was" } else { "were" };
+        let checked = format!(
+            "{} {verb} taken back; the check after it found no difference.",
+            text::count(ended.paths as u64, "path")
+        );
         push(lines, &checked, columns, theme[Role::Text]);
     } else {
         let text = format!("Files were restored ({words}), but the check after it did not confirm it.");

@@ -25,10 +25,7 @@ pub fn title(shown: &PlanBox) -> (String, String) {
         (Verb::Reverse(Direction::Undo, Some(op)), _) => format!("Undo the {}?", log::kind_word(op.kind)),
         (Verb::Reverse(Direction::Redo, Some(_)), _) => "Redo what was undone?".to_owned(),
     };
-    let count = plan.map_or_else(String::new, |p| match p.changes.len() {
-        1 => "1 path".to_owned(),
-        n => format!("{n} paths"),
-    });
+    let count = plan.map_or_else(String::new, |p| text::count(p.changes.len() as u64, "path"));
     (title, count)
 }
 
@@ -73,7 +70,7 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         };
         push(&format!("! {text}, not the agent's: taken back too"), Role::Yours);
     }
-    for blocker in plan.blockers.iter().filter(|b| !b.stops) {
+    for blocker in plan.blockers.iter().filter(|b| !b.stops && !bystanders(b)) {
         push(&format!("! {}", blocker_words(blocker)), Role::Warn);
     }
     for line in &plan.not_covered {
@@ -98,6 +95,25 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
             "The files are as they were then: nothing to take back.",
             Role::Text,
         );
+    } else {
+        push("Changed since then, all taken back:", Role::Title);
+    }
+    lines
+}
+
+/// Programs that are left alone are no warning.
+fn bystanders(blocker: &Blocker) -> bool {
+    blocker.kind == "cwd" && !blocker.stops
+}
+
+/// The lines below the changed paths.
+fn tail(state: &State, over: &Overlay, plan: &Plan) -> Vec<Line<'static>> {
+    let columns = layout::text_columns(state, over);
+    let told = plan.blockers.iter().filter(|b| bystanders(b));
+    let lines = told.flat_map(|b| cells::wrap(&text::shown(&b.what), columns));
+    let mut lines: Vec<Line<'static>> = lines.map(|l| Line::styled(l, state.theme[Role::Dim])).collect();
+    if !lines.is_empty() {
+        lines.insert(0, Line::default());
     }
     lines
 }
@@ -122,21 +138,13 @@ fn late(state: &State, verb: &Verb) -> Option<String> {
 
 fn blocker_words(blocker: &Blocker) -> String {
     let pid = blocker.pid.map(|p| format!(" (process {p})")).unwrap_or_default();
-    let words = match blocker.kind {
-        "holder" => "is paused meanwhile, has files open: ",
-        "cwd" => "stands in this folder: ",
-        "agent" => "the agent is at work: ",
-        "nested" => "not covered: ",
-        "space" => "space: ",
-        _ => "",
-    };
-    format!("{words}{}{pid}", text::shown(&blocker.what))
+    format!("{}{pid}", text::shown(&blocker.what))
 }
 
 /// How many lines scroll.
 pub fn length(state: &State, over: &Overlay, shown: &PlanBox) -> usize {
     shown.load.ready().map_or(0, |plan| {
-        head(state, over, shown, plan).len() + plan.changes.len()
+        head(state, over, shown, plan).len() + plan.changes.len() + tail(state, over, plan).len()
     })
 }
 
@@ -149,12 +157,14 @@ pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, shown: &PlanBox) {
         return;
     };
     let head = head(state, over, shown, plan);
-    let total = head.len() + plan.changes.len();
+    let tail = tail(state, over, plan);
+    let below = head.len() + plan.changes.len();
+    let total = below + tail.len();
     let top = shown.top.min(total.saturating_sub(usize::from(area.height)));
     for n in 0..usize::from(area.height) {
         let at = cells::line_of(area, n);
         let place = top + n;
-        if let Some(line) = head.get(place) {
+        if let Some(line) = head.get(place).or_else(|| tail.get(place.checked_sub(below)?)) {
             cells::put(buf, at, line);
         } else if let Some(change) = plan.changes.get(place - head.len()) {
             let yours = shown.yours.contains(&change.path)

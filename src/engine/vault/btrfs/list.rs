@@ -6,7 +6,7 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 use nix::libc;
 
-use super::super::super::catalog::{names, parse_record, read_xattr};
+use super::super::super::catalog::{SandboxDir, names, parse_record, read_xattr};
 use super::super::super::subvolume::{open_dir, root_info};
 use super::super::super::{
     Checkpoint, CheckpointId, CheckpointKind, CheckpointMeta, EngineError, Health, How, PartKind, Result,
@@ -90,6 +90,24 @@ fn look(dir: &OwnedFd, part: PartKind, path: &Path) -> Result<Found> {
         }
         _ => Found::Other,
     })
+}
+
+/// The checkpoints of a sandbox by what their records say, oldest first, without looking at the snapshots: for
+/// sandboxes whose live tree is given back. `None` for a record that cannot be read.
+pub fn records(sandbox: &SandboxDir) -> Result<Vec<(CheckpointId, Option<CheckpointMeta>)>> {
+    let path = sandbox.path().join("snaps");
+    let snaps = open_dir(sandbox.fd(), "snaps").map_err(EngineError::io("open", &path))?;
+    let mut all: Vec<Name> = names(&snaps, &path)?
+        .iter()
+        .filter_map(|n| Name::read(n))
+        .collect();
+    all.sort();
+    let read = |name: Name| {
+        let value = open_dir(&snaps, name.text()).and_then(|dir| read_xattr(&dir, CHECKPOINT_XATTR));
+        let meta = value.ok().and_then(|v| name.parse(v.as_deref()).ok());
+        (name.id, meta)
+    };
+    Ok(all.into_iter().map(read).collect())
 }
 
 impl BtrfsVault {
