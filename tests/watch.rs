@@ -25,10 +25,10 @@ struct Watcher {
 
 impl Watcher {
     fn start(t: &Tracked, words: &[&str]) -> Self {
-        let mut child = t
-            .command()
-            .arg("watch")
-            .args(words)
+        Self::of(t.command().arg("watch").args(words))
+    }
+    fn of(command: &mut std::process::Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -137,6 +137,12 @@ fn a_conversation_that_begins_later_is_followed_however_it_is_written() {
                 (&json!(message), &json!("watch"), &Value::Null),
                 "{style:?} {taken}"
             );
+            assert_eq!(taken["number"], turn, "{style:?} {taken}");
+            let restore = taken["restore"].as_str().expect("a command");
+            assert!(
+                restore.contains(" rewind cp-") && restore.contains(" -s sb-"),
+                "{taken}"
+            );
             store.status("running");
             store.action();
             std::fs::write(t.workspace().join(format!("{turn}.txt")), "made\n").expect("the agent's");
@@ -158,6 +164,51 @@ fn a_conversation_that_begins_later_is_followed_however_it_is_written() {
         assert_eq!(w.stop(), 0);
         assert_eq!(t.checkpoints(), 7);
     }
+}
+
+/// What people read: the number, a command that they can type, one end a turn.
+#[test]
+fn the_lines_for_people() {
+    let t = Tracked::new();
+    let mut c = respool(t.dir().path());
+    c.current_dir(t.workspace()).arg("--state-dir").arg(t.state());
+    let mut w = Watcher::of(c.arg("watch"));
+    let line = |w: &mut Watcher, what: &str| loop {
+        let line = w
+            .lines
+            .recv_timeout(LIMIT)
+            .unwrap_or_else(|_| panic!("no {what}: {:?}", w.told));
+        let text = line.as_str().expect("text").to_owned();
+        w.told.push(line);
+        if text.contains(what) {
+            return text;
+        }
+    };
+    line(&mut w, "waiting");
+    let mut store = Store::new(&t, 1, Style::Renamed);
+    for turn in 1..=2 {
+        store.message(&["do it"]);
+        let said = line(&mut w, "go back with");
+        assert!(said.starts_with(&format!("message {turn}: cp-")), "{said}");
+        assert!(said.ends_with(&format!(" rewind m{turn}")), "{said}");
+        let mut work = || {
+            store.status("running");
+            store.action();
+            store.status("finished");
+        };
+        work();
+        line(&mut w, "the turn ended");
+        // it goes on without a new message: another checkpoint, no other line
+        let before = t.checkpoints();
+        work();
+        assert!(common::wait_until(LIMIT, || t.checkpoints() == before + 1));
+    }
+    assert_eq!(w.stop(), 0);
+    let ends = w
+        .told
+        .iter()
+        .filter(|l| l.as_str().is_some_and(|l| l.starts_with("the turn ended")));
+    assert_eq!(ends.count(), 2, "{:?}", w.told);
 }
 
 #[test]

@@ -239,12 +239,17 @@ impl Followed {
             Ok(whole) => whole,
             Err(e) => return tracing::debug!("{}: numbers are not known: {e}", self.id),
         };
+        let new: HashSet<String> = events
+            .iter()
+            .filter_map(|e| match e {
+                Event::Checkpoint { message, .. } => Some(message.clone()),
+                _ => None,
+            })
+            .collect();
+        let numbers = numbers(&whole.messages, &new);
         for event in events {
-            if let Event::Checkpoint { message, number, .. } = event
-                && number.is_none()
-            {
-                let its = whole.messages.iter().find(|m| m.id == *message);
-                *number = its.and_then(|m| m.number);
+            if let Event::Checkpoint { message, number, .. } = event {
+                *number = number.or_else(|| numbers.get(message.as_str()).copied());
             }
         }
     }
@@ -418,6 +423,25 @@ impl Followed {
             }
         }
     }
+}
+
+/// The numbers of messages by their ids. The agent may not have said yet that the newest ones are on the active
+/// branch: where nothing but the `new` ones comes after the last number, they go on from it.
+fn numbers<'a>(messages: &'a [Message], new: &HashSet<String>) -> HashMap<&'a str, u32> {
+    let mut known: HashMap<&str, u32> = messages
+        .iter()
+        .filter_map(|m| Some((m.id.as_str(), m.number?)))
+        .collect();
+    let tail = messages
+        .iter()
+        .rposition(|m| m.number.is_some())
+        .map_or(0, |i| i + 1);
+    let (head, tail) = messages.split_at(tail);
+    if head.iter().all(|m| m.number.is_some()) && tail.iter().all(|m| new.contains(&m.id)) {
+        let last = head.last().and_then(|m| m.number).unwrap_or(0);
+        known.extend((last + 1..).zip(tail).map(|(n, m)| (m.id.as_str(), n)));
+    }
+    known
 }
 
 /// True if this, the newest message of a store that has just appeared, was just sent: a copy of an old
