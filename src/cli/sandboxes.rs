@@ -14,7 +14,7 @@ use crate::failure::Explain;
 use crate::rewind::adopt::shows;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
-use crate::text::{json_path, shown, shown_path, size};
+use crate::text::{count, json_path, shown, shown_path, size};
 
 /// Lists what is tracked.
 pub fn run(app: &App) -> Done {
@@ -39,17 +39,19 @@ pub fn run(app: &App) -> Done {
     app.out.result(&rows, || {
         let mut out = String::new();
         for r in &rows {
-            let mounted = if r["mounted"] == true {
+            let mounted = if r["tracked"] == false {
+                "untracked"
+            } else if r["mounted"] == true {
                 "mounted"
             } else {
                 "not mounted"
             };
             let _written = writeln!(
                 out,
-                "{}  {:<11}  {:>4} checkpoints  {}",
+                "{}  {:<11}  {:>16}  {}",
                 r["id"].as_str().unwrap_or_default(),
                 mounted,
-                r["checkpoints"],
+                checkpoints(r),
                 shown(r["path"].as_str().unwrap_or("?"))
             );
         }
@@ -61,8 +63,14 @@ pub fn run(app: &App) -> Done {
     })
 }
 
+/// `3 checkpoints` of a row.
+fn checkpoints(row: &Value) -> String {
+    let number = row["checkpoints"].as_u64();
+    number.map_or_else(|| "? checkpoints".into(), |n| count(n, "checkpoint"))
+}
+
 fn row(pool: &Pool, listed: &Listed) -> Value {
-    let count = crate::engine::catalog::SandboxDir::open(pool, &listed.id)
+    let number = crate::engine::catalog::SandboxDir::open(pool, &listed.id)
         .ok()
         .and_then(|d| std::fs::read_dir(d.path().join("snaps")).ok())
         .map_or(0, Iterator::count);
@@ -71,11 +79,11 @@ fn row(pool: &Pool, listed: &Listed) -> Value {
             let (path, exact) = json_path(&r.path);
             json!({
                 "id": listed.id, "path": path, "path_b64": exact, "vault": "btrfs", "mounted": r.tracked && shows(r),
-                "tracked": r.tracked, "checkpoints": count, "bytes": null, "pool": shown_path(pool.mount()),
+                "tracked": r.tracked, "checkpoints": number, "bytes": null, "pool": shown_path(pool.mount()),
             })
         }
         Err(why) => json!({
-            "id": listed.id, "path": null, "vault": "btrfs", "mounted": false, "tracked": null, "checkpoints": count,
+            "id": listed.id, "path": null, "vault": "btrfs", "mounted": false, "tracked": null, "checkpoints": number,
             "bytes": null, "damaged": why, "pool": shown_path(pool.mount()),
         }),
     }
@@ -123,11 +131,11 @@ pub fn space(app: &App) -> Done {
         let Ok(record) = l.record else { continue };
         let (path, pool) = (record.path.clone(), i);
         let again = app.desk.registry.by_id(&record.id).ok().flatten();
-        let count = again
+        let number = again
             .as_ref()
             .map(|s: &Site| s.vault.checkpoints().map_or(0, |c| c.len()));
         sandboxes
-            .push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": count}));
+            .push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": number}));
     }
     for (_, l) in copies {
         let Ok(record) = l.record else { continue };
@@ -158,9 +166,9 @@ pub fn space(app: &App) -> Done {
         for s in &sandboxes {
             let _written = writeln!(
                 out,
-                "{}: {} checkpoints",
+                "{}: {}",
                 shown(s["path"].as_str().unwrap_or("?")),
-                s["checkpoints"]
+                checkpoints(s)
             );
         }
         out

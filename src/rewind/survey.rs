@@ -41,27 +41,39 @@ struct Operations {
 
 impl Operations {
     fn of(site: &Site) -> Result<Self> {
-        let checkpoints = site.vault.checkpoints()?;
+        let mut records = Log::open(site.dir())?.records()?;
+        records.retain(|r| {
+            matches!(
+                r.kind,
+                OperationKind::Rewind | OperationKind::Undo | OperationKind::Redo
+            ) && matches!(r.state, OperationState::Done | OperationState::Undone)
+        });
         let mut it = Self {
-            checkpoints,
+            checkpoints: Vec::new(),
             done: Vec::new(),
         };
-        for record in Log::open(site.dir())?.records()? {
-            let moved = matches!(
-                record.kind,
-                OperationKind::Rewind | OperationKind::Undo | OperationKind::Redo
-            ) && matches!(record.state, OperationState::Done | OperationState::Undone);
+        if records.is_empty() {
+            return Ok(it);
+        }
+        it.checkpoints = site.vault.checkpoints()?;
+        for record in records {
             let there = record.target.as_ref().is_some_and(|t| it.seq(t).is_some());
-            if let Some(seq) = record
-                .safety
-                .as_ref()
-                .and_then(|s| it.seq(s))
-                .filter(|_| moved && there)
-            {
+            if let Some(seq) = record.safety.as_ref().and_then(|s| it.seq(s)).filter(|_| there) {
                 it.done.push((seq, record));
             }
         }
         Ok(it)
+    }
+
+    /// Those between two states, the newest first.
+    fn between<'a>(&'a self, a: &CheckpointId, b: &State) -> impl Iterator<Item = &'a Record> {
+        let from = self.seq(a).unwrap_or(u64::MAX);
+        let to = match b {
+            State::Checkpoint(id) => self.seq(id).unwrap_or(u64::MAX),
+            State::Now => u64::MAX,
+        };
+        let all = self.done.iter().rev();
+        all.filter(move |(s, _)| *s > from && *s < to).map(|(_, r)| r)
     }
 
     fn seq(&self, id: &CheckpointId) -> Option<u64> {
@@ -72,11 +84,6 @@ impl Operations {
     /// What differs from `a` to `b`, without what rewinds, undos and redos between the two did: what one of
     /// them covered is compared with its target, which is what it left.
     fn own(&self, site: &Site, a: &CheckpointId, b: &State, progress: &dyn Progress) -> Result<Vec<Change>> {
-        let from = self.seq(a).unwrap_or(u64::MAX);
-        let to = match b {
-            State::Checkpoint(id) => self.seq(id).unwrap_or(u64::MAX),
-            State::Now => u64::MAX,
-        };
         let (mut covered, mut out): (Vec<PathBuf>, _) = (Vec::new(), Vec::new());
         let mut compare = |a: &CheckpointId, paths: Option<&[PathBuf]>, covered: &[PathBuf]| -> Result<()> {
             let list = site
@@ -86,8 +93,7 @@ impl Operations {
             out.extend(list.into_iter().filter(|c| !within(&c.path, covered)));
             Ok(())
         };
-        let newest_first = self.done.iter().rev().filter(|(s, _)| *s > from && *s < to);
-        for (_, record) in newest_first {
+        for record in self.between(a, b) {
             let Some(target) = &record.target else { continue };
             match record.selection() {
                 Selection::All => {
@@ -105,9 +111,19 @@ impl Operations {
     }
 }
 
-/// What was changed since the checkpoint `end` of a turn's end, but for what rewinds, undos and redos did.
-pub fn own_since(site: &Site, end: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Change>> {
-    Operations::of(site)?.own(site, end, &State::Now, progress)
+/// What was changed from the checkpoint of a turn's end to a later state, but for what rewinds, undos and redos
+/// did; `None` if there was none of them, and it is simply what differs.
+pub fn own_changes(
+    site: &Site,
+    end: &CheckpointId,
+    later: &State,
+    progress: &dyn Progress,
+) -> Result<Option<Vec<Change>>> {
+    let operations = Operations::of(site)?;
+    if operations.between(end, later).next().is_none() {
+        return Ok(None);
+    }
+    operations.own(site, end, later, progress).map(Some)
 }
 
 /// The lists of the stretches between a turn's end and the next message, from the target's message on.

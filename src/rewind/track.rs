@@ -79,6 +79,13 @@ pub fn means(path: &Path) -> Result<Means> {
     })
 }
 
+fn things(entries: u64) -> String {
+    match entries {
+        1 => "1 file or folder".into(),
+        n => format!("{n} files and folders"),
+    }
+}
+
 /// Makes the plan. Nothing is changed.
 pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) -> Result<TrackPlan> {
     let means = means(path)?;
@@ -116,7 +123,8 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
     match (means, image) {
         (Means::Copy, Some(image)) => {
             steps.push(format!(
-                "copy {entries} files and folders ({}) into {}",
+                "copy {} ({}) into {}",
+                things(entries),
                 size(bytes),
                 shown_path(image)
             ));
@@ -129,7 +137,8 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
         (Means::Adopt, _) => steps.push(format!("{shown} is a Btrfs subvolume already: nothing is moved")),
         _ => {
             steps.push(format!(
-                "share the content of {shown} into a Btrfs subvolume beside it ({entries} files and folders)"
+                "share the content of {shown} into a Btrfs subvolume beside it ({})",
+                things(entries)
             ));
             steps.push("compare it with the folder, every byte and attribute".into());
             steps.push("exchange the two, atomically, then remove the old one".into());

@@ -17,7 +17,7 @@ use crate::failure::Kind;
 use crate::progress::{Progress, Silent};
 use crate::rewind::journal::Record;
 use crate::rewind::run::Order;
-use crate::rewind::survey::{Scope, own_since, survey};
+use crate::rewind::survey::{Scope, own_changes, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationKind, Outcome, Plan};
 use crate::sandbox::site::Site;
@@ -139,15 +139,28 @@ impl Backend for RealBackend {
                 .map(|(a, b)| self.desk.counted(site, &a, &b, progress))
                 .transpose()?)
         };
+        let own = match &span.between {
+            Some((a, b)) => own_changes(site, a, &State::Checkpoint(b.clone()), progress)?,
+            None => None,
+        };
         let mut counts = RowCounts {
             changes: count(span.turn)?,
-            between: count(span.between)?,
+            between: match own {
+                Some(list) => Some(Counts::of(&list)),
+                None => count(span.between)?,
+            },
         };
         let rows = &opened.timeline.rows;
         let newest = rows.iter().rfind(|r| r.active).filter(|r| r.id == id);
         let end = newest.and_then(|r| r.checkpoint.as_ref()?.turn_end.clone());
         if let Some(end) = end.filter(|_| !opened.timeline.at_work) {
-            counts.between = Some(Counts::of(&own_since(site, &end, progress)?));
+            let list = match own_changes(site, &end, &State::Now, progress)? {
+                Some(list) => list,
+                None => site
+                    .vault
+                    .changes(&State::Checkpoint(end), &State::Now, false, progress)?,
+            };
+            counts.between = Some(Counts::of(&list));
         }
         Ok(counts)
     }

@@ -79,6 +79,18 @@ fn what_a_rewind_did_is_not_the_users() {
     assert_eq!(yours(&lab, "1"), json!(["mine"]));
 }
 
+/// Nor is it in the stretch before a message that came after the rewind.
+#[test]
+fn what_a_rewind_did_before_a_message_is_not_the_users() {
+    let lab = two_turns();
+    lab.ok(&["--yes", "rewind", "2"]);
+    lab.message(3);
+    turn_ends(&lab);
+    assert_eq!(yours(&lab, "1"), json!([]));
+    lab.write("agent2", "mine now");
+    assert_eq!(yours(&lab, "1"), json!(["agent2"]));
+}
+
 #[test]
 fn the_users_own_edits_need_the_word() {
     let lab = two_turns();
