@@ -155,6 +155,11 @@ pub fn recover(app: &App) -> Done {
         copies,
         trouble,
     } = app.desk.registry.all()?;
+    if all.is_empty()
+        && let Some(e) = app.desk.registry.hidden()
+    {
+        return Err(e.into());
+    }
     for e in &trouble {
         app.out.say(format!("respool: {e}"));
     }

@@ -28,6 +28,11 @@ pub fn run(app: &App) -> Done {
         // "nothing is tracked" would be no answer
         return Err(trouble.swap_remove(0).into());
     }
+    if all.is_empty()
+        && let Some(e) = app.desk.registry.hidden()
+    {
+        return Err(e.into());
+    }
     for e in &trouble {
         app.out.say(format!("respool: {e}"));
         if let Some(hint) = e.hint() {

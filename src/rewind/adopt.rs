@@ -46,7 +46,7 @@ pub(super) fn back(
         while shows(record) {
             bind::unmount(path, true).map_err(EngineError::io("unmount", path))?;
         }
-        let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
+        let folder = bind::open_exact(path).map_err(EngineError::io("open", path))?;
         bind::unseal(&folder).map_err(EngineError::io("unseal", path))?;
         if let Some(aside) = beside.again(journal) {
             move_entries(&aside, &folder, &beside.path)?;

@@ -43,7 +43,7 @@ impl Beside {
             }
             .into());
         };
-        let fd = bind::open_folder(parent).map_err(EngineError::io("open", parent))?;
+        let fd = bind::open_exact(parent).map_err(EngineError::io("open", parent))?;
         let aside = OsString::from(format!(".respool-{sandbox}"));
         Ok(Self {
             parent: fd,

@@ -182,7 +182,7 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
     if plan.means == Means::Copy {
         enough_space(pool, plan)?;
     }
-    let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
+    let folder = bind::open_exact(path).map_err(EngineError::io("open", path))?;
     let owner = bind::stat(&folder).map_err(EngineError::io("look at", path))?;
     let record = SandboxRecord {
         v: RECORD_VERSION,

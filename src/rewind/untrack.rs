@@ -207,7 +207,7 @@ fn switch(beside: &Beside, record: &SandboxRecord) -> Result<()> {
             bind::unmount(path, true).map_err(EngineError::io("unmount", path))?;
         }
         fault_point("untrack-unmounted");
-        let stub = bind::open_folder(path).map_err(EngineError::io("open", path))?;
+        let stub = bind::open_exact(path).map_err(EngineError::io("open", path))?;
         if !is_own_stub(record) {
             return Err(EngineError::NotManaged { path: path.clone() }.into());
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, XattrFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use crate::engine::catalog::Stub;
@@ -18,6 +18,20 @@ pub const STUB_XATTR: &str = "trusted.respool.stub";
 pub fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// As [`open_folder`], where no part of the path may be a link: of a path that was resolved before, and in
+/// which somebody may have put a link since, to have something else changed.
+pub fn open_exact(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        match rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve) {
+            // a rename anywhere raced with the look-up (openat2(2))
+            Err(rustix::io::Errno::AGAIN) => {}
+            other => return other.map_err(Into::into),
+        }
+    }
 }
 
 /// Shows the tree `live` (a subvolume root) at the folder `over`. Both are open: no path is trusted again.

@@ -189,9 +189,10 @@ impl Freeze for StopHolders {
         let mut wrote = false;
         for _round in 0..8 {
             let seen = frozen.writers.as_ref().map(Writers::seen).unwrap_or_default();
-            wrote |= !seen.is_empty();
             // a program that works through short-lived others is found by its working folder only
             let mut new = known(&seen);
+            // against one that is never stopped more tries are of no use
+            wrote |= seen.len() > new.iter().filter(|h| h.own).count();
             new.extend(holders(&self.place()));
             let met = |h: &Holder| {
                 frozen

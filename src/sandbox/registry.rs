@@ -111,6 +111,23 @@ impl Registry {
         pools
     }
 
+    /// The error for "nothing is known here" where a list of pools exists that this user may not read: what
+    /// is tracked is known to root alone then.
+    pub fn hidden(&self) -> Option<EngineError> {
+        let denied = |dir: &&PathBuf| {
+            crate::paths::read_file(&dir.join(LIST))
+                .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+        };
+        self.dirs().find(denied).map(|dir| EngineError::Refused {
+            why: format!(
+                "what is tracked cannot be seen: {} cannot be read",
+                crate::text::shown_path(dir)
+            ),
+            path: Some(dir.clone()),
+            hint: Some("run it as root: sudo respool ...".into()),
+        })
+    }
+
     /// Remembers a pool.
     pub fn remember(&self, entry: PoolEntry) -> Result<()> {
         self.prepare()?;

@@ -221,7 +221,7 @@ pub fn show(dir: &SandboxDir, live: impl AsFd, record: &SandboxRecord) -> Result
     if shows(record) {
         return Ok(());
     }
-    let folder = bind::open_folder(path).map_err(|_| not_managed())?;
+    let folder = bind::open_exact(path).map_err(|_| not_managed())?;
     let stub = bind::is_stub(&folder, &record.id, record.stub.as_ref());
     if !stub.map_err(EngineError::io("look at", path))? {
         return Err(not_managed());

@@ -129,14 +129,16 @@ impl Desk {
 
     /// The sandbox that covers a path, or why there is none.
     pub fn site_at(&self, path: &Path) -> Result<Site, EngineError> {
-        self.registry.find(path)?.ok_or_else(|| EngineError::Refused {
+        let untracked = || EngineError::Refused {
             why: format!("{} is not tracked", crate::text::shown_path(path)),
             path: Some(path.to_owned()),
             hint: Some(format!(
                 "track it first: sudo respool track {}",
                 crate::text::shell_word(path)
             )),
-        })
+        };
+        let found = self.registry.find(path)?;
+        found.ok_or_else(|| self.registry.hidden().unwrap_or_else(untracked))
     }
 
     /// Counts the changes of each row's turn and of the stretch after it, where both ends are known, the

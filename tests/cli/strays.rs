@@ -148,3 +148,84 @@ fn programs_go_on_without_the_helper() {
         assert_eq!(lab.read("f"), "1");
     }
 }
+
+/// A user who may not read the list of pools is not told that nothing is tracked.
+#[test]
+fn another_user_is_told_to_become_root() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::new(|ws| std::fs::write(ws.join("f"), "1").expect("write"));
+    std::fs::set_permissions(lab.dir(), PermissionsExt::from_mode(0o755)).expect("mode");
+    // the folder of the build may be closed to others
+    let program = lab.dir().join("program");
+    std::fs::copy(env!("CARGO_BIN_EXE_respool"), &program).expect("copy");
+    for words in [
+        &["sandboxes"][..],
+        &["--yes", "recover"],
+        &["--yes", "rewind", "start", "-s", lab.ws_text()],
+    ] {
+        let own = lab.json_command(words);
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        other
+            .arg(&program)
+            .args(own.get_args())
+            .env("HOME", "/nonexistent")
+            .current_dir("/");
+        let out = other.output().expect("setpriv");
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert_eq!(out.status.code(), Some(3), "{words:?}: {said}");
+        assert!(
+            said.contains("what is tracked cannot be seen") && said.contains("sudo respool"),
+            "{said}"
+        );
+    }
+}
+
+/// A link in the place of a folder above the workspace, put there between the plan and the work: nothing that
+/// it points to is touched.
+#[test]
+fn a_link_put_above_the_workspace_leads_nowhere() {
+    let lab = Lab::plain(|_| {});
+    let (above, victim) = (lab.dir().join("above"), lab.dir().join("victim"));
+    for (folder, text) in [(&above, "mine"), (&victim, "theirs")] {
+        std::fs::create_dir_all(folder.join("w")).expect("folder");
+        std::fs::write(folder.join("w/f"), text).expect("write");
+    }
+    let path = above.join("w").to_string_lossy().into_owned();
+    let swap = || {
+        std::fs::rename(&above, lab.dir().join("kept")).expect("rename");
+        std::os::unix::fs::symlink(&victim, &above).expect("link");
+    };
+    let back = || {
+        std::fs::remove_file(&above).expect("remove");
+        std::fs::rename(lab.dir().join("kept"), &above).expect("rename");
+    };
+    let theirs = |what: &str| {
+        let names: Vec<_> = std::fs::read_dir(&victim)
+            .expect("victim")
+            .map(|e| e.expect("entry").file_name())
+            .collect();
+        assert_eq!(names, ["w"], "{what}");
+        assert_eq!(
+            std::fs::read_to_string(victim.join("w/f")).expect("theirs"),
+            "theirs",
+            "{what}"
+        );
+    };
+    let tracking = lab.stopped_at("track-begun", &["--yes", "track", &path]);
+    swap();
+    assert_eq!(tracking.go_on().code, Some(1));
+    theirs("track");
+    back();
+    lab.ok(&["--yes", "recover"]);
+    lab.ok(&["--yes", "track", &path]);
+    let untracking = lab.stopped_at("untrack-begun", &["--yes", "untrack", &path]);
+    swap();
+    assert_eq!(untracking.go_on().code, Some(1));
+    theirs("untrack");
+    back();
+    lab.ok(&["--yes", "recover"]);
+    assert_eq!(std::fs::read_to_string(above.join("w/f")).expect("mine"), "mine");
+    lab.ok(&["--yes", "untrack", &path]);
+    assert_eq!(std::fs::read_to_string(above.join("w/f")).expect("mine"), "mine");
+}
