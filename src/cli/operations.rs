@@ -155,7 +155,8 @@ pub fn recover(app: &App) -> Done {
         copies,
         trouble,
     } = app.desk.registry.all()?;
-    if all.is_empty()
+    if sandboxes.is_empty()
+        && copies.is_empty()
         && let Some(e) = app.desk.registry.hidden()
     {
         return Err(e.into());
