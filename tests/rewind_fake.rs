@@ -83,6 +83,11 @@ impl Rig {
             .map(|r| r.outcome)
     }
 
+    /// The next `times` calls of this kind fail.
+    fn fail(&self, op: Op, times: usize) {
+        (0..times).for_each(|_| self.vault.fail_next(op));
+    }
+
     fn is(&self, state: &CheckpointId) -> bool {
         let differs = self
             .vault
@@ -111,8 +116,8 @@ fn to(target: &CheckpointId) -> Order {
 fn one_failure_anywhere() {
     for (op, after) in [
         (Op::Checkpoint, false),
-        (Op::Restore, false),
-        (Op::RestoreHalfway, false),
+        (Op::Restore, true),
+        (Op::RestoreHalfway, true),
         (Op::Verify, true),
     ] {
         let rig = Rig::new();
@@ -137,6 +142,24 @@ fn one_failure_anywhere() {
         }
         assert!(rig.log.interrupted().expect("log").is_none());
         // and it works the next time
+        rig.run(&to(&good)).expect("again");
+        assert!(rig.is(&good), "{op:?}");
+    }
+}
+
+/// The restore fails both times: everything is as before, and it works the next time.
+#[test]
+fn a_restore_that_fails_twice_is_taken_back() {
+    for op in [Op::Restore, Op::RestoreHalfway] {
+        let rig = Rig::new();
+        let good = rig.keep();
+        rig.wreck();
+        let bad = rig.keep();
+        rig.fail(op, 2);
+        let e = rig.run(&to(&good)).expect_err("it failed");
+        assert!(matches!(e, RewindError::RolledBack { .. }), "{op:?}: {e}");
+        assert!(rig.is(&bad), "{op:?}");
+        assert_eq!(rig.newest().state, OperationState::RolledBack);
         rig.run(&to(&good)).expect("again");
         assert!(rig.is(&good), "{op:?}");
     }
@@ -169,13 +192,8 @@ fn a_failed_way_back_names_both_causes_and_recover_mends_it() {
         let good = rig.keep();
         rig.wreck();
         let bad = rig.keep();
-        rig.vault.fail_next(first);
-        // the roll-back's own restore
-        rig.vault.fail_next(if first == Op::Restore {
-            Op::Restore
-        } else {
-            Op::RestoreHalfway
-        });
+        // both tries, and both of the way back
+        rig.fail(first, 4);
         let e = rig.run(&to(&good)).expect_err("stuck");
         let RewindError::Stuck { safety, .. } = &e else {
             panic!("{first:?}: {e}")
@@ -367,13 +385,12 @@ proptest! {
                     (None, order) => prop_assert!(order.is_err()),
                 },
                 Step::Fail(i) => {
-                    rig.vault.fail_next(Op::RestoreHalfway);
+                    rig.fail(Op::RestoreHalfway, 2);
                     rig.run(&to(i.get(&states))).expect_err("failed");
                     prop_assert!(rig.is(&now));
                 }
                 Step::Stuck(i) => {
-                    rig.vault.fail_next(Op::RestoreHalfway);
-                    rig.vault.fail_next(Op::RestoreHalfway);
+                    rig.fail(Op::RestoreHalfway, 4);
                     rig.run(&to(i.get(&states))).expect_err("stuck");
                     rig.recover();
                     prop_assert!(rig.is(&now));

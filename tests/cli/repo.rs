@@ -114,7 +114,7 @@ fn files_with_names_outside_become_files_of_their_own() {
     assert!(
         plan["plan"]["blockers"][0]["what"]
             .to_string()
-            .contains("1 files have names outside"),
+            .contains("1 file has names outside"),
         "{plan}"
     );
     lab.track();
