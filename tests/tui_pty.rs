@@ -207,6 +207,7 @@ fn assert_same_modes(pty: &Pty) {
     assert!(before.len() > 20 && before == after, "{before}\n{after}");
 }
 
+/// P147: after TERM, INT, HUP and QUIT.
 #[test]
 fn every_signal_leaves_the_terminal_as_it_was() {
     for (signal, name) in [(15, "TERM"), (2, "INT"), (1, "HUP"), (3, "QUIT")] {
@@ -235,6 +236,7 @@ fn quitting_leaves_the_terminal_as_it_was() {
     }
 }
 
+/// P147: after a panic.
 #[test]
 fn a_panic_leaves_the_terminal_as_it_was_and_is_readable() {
     let pty = in_shell("panic");
@@ -244,6 +246,7 @@ fn a_panic_leaves_the_terminal_as_it_was_and_is_readable() {
     assert!(pty.text().contains("forced"), "{}", pty.text());
 }
 
+/// P147: Ctrl-Z and fg.
 #[test]
 fn stopped_and_continued() {
     let mut pty = Pty::run("sh", &["-i"], "", (100, 30));
@@ -313,6 +316,7 @@ fn controls(raw: &[u8]) -> Vec<String> {
     found
 }
 
+/// P141: the raw bytes hold no sequence of the content.
 #[test]
 fn no_control_byte_of_content_reaches_the_terminal() {
     let mut pty = Pty::host("hostile", (100, 30));
@@ -379,6 +383,7 @@ fn without_colours_nothing_is_coloured_and_the_selection_is_reversed() {
     }
 }
 
+/// P145: real resizes.
 #[test]
 fn resizing_redraws_and_keeps_the_state() {
     let mut pty = Pty::host("", (100, 30));

@@ -89,6 +89,7 @@ fn shake(tui: &mut Tui, (width, height): (u16, u16)) {
     }
 }
 
+/// P145: every box at every size.
 #[test]
 fn no_size_panics_in_any_box_and_the_state_survives() {
     for keys in [
