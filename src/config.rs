@@ -31,7 +31,8 @@ pub enum ConfigError {
 impl Explain for ConfigError {
     fn kind(&self) -> Kind {
         match self {
-            Self::Io { .. } => Kind::NotFound,
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Kind::NotFound,
+            Self::Io { .. } => Kind::Failed,
             Self::Invalid { .. } => Kind::Usage,
         }
     }

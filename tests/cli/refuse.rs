@@ -127,11 +127,14 @@ fn a_writer_stands_in_the_way_of_track_and_untrack() {
 #[test]
 fn without_root_it_says_so_and_makes_nothing() {
     let lab = Lab::plain(|_| {});
+    // the build's folder may be closed to other users
+    let program = lab.dir().join("respool");
+    std::fs::copy(env!("CARGO_BIN_EXE_respool"), &program).expect("copy");
     let as_nobody = |args: &[&str]| {
         let template = respool(lab.dir());
         let mut c = std::process::Command::new("setpriv");
         c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-        c.arg(template.get_program())
+        c.arg(&program)
             .arg("--state-dir")
             .arg(lab.dir().join("nobody"))
             .arg("--json")
