@@ -77,7 +77,7 @@ impl Library {
                 Err(error) => {
                     listing
                         .conversations
-                        .push(placeholder(source.agent(), store, &error));
+                        .push(damaged_row(source.agent(), store, &error));
                     listing.damaged.push(error);
                 }
             }
@@ -195,7 +195,8 @@ fn changed(source: &dyn Source, store: &Path) -> Option<SystemTime> {
         .max()
 }
 
-fn placeholder(agent: &'static str, store: PathBuf, error: &ConversationError) -> Summary {
+/// The row of a store that cannot be read: it is named, with the reason as its title.
+fn damaged_row(agent: &'static str, store: PathBuf, error: &ConversationError) -> Summary {
     Summary {
         id: name(&store),
         agent,
