@@ -1,10 +1,11 @@
 //! The way back of `track`, `untrack`, and what a crash of either left.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::aside::{Beside, move_entries};
 use super::error::Result;
-use super::journal::{Log, Phase, Record};
+use super::journal::{Lock, Log, Phase, Record};
 use super::recover::{How, Recovered};
 use super::{OperationKind, OperationState, track};
 use crate::engine::EngineError;
@@ -68,6 +69,25 @@ pub(super) fn back(
     Ok(dir.destroy(pool)?)
 }
 
+/// The `track` or `untrack` that was cut short, if there is one, under the sandbox's lock. The caller reads the
+/// sandbox's record after this: both may have changed until the lock was free. Busy if
+/// another process is at it.
+pub(super) fn cut_short(
+    log: &Log,
+    workspace: impl FnOnce() -> Result<PathBuf>,
+) -> Result<Option<(Lock, Record)>> {
+    let adoption = || -> Result<Option<Record>> {
+        let adopts = |r: &Record| matches!(r.kind, OperationKind::Track | OperationKind::Untrack);
+        Ok(log.interrupted()?.filter(adopts))
+    };
+    if adoption()?.is_none() {
+        return Ok(None);
+    }
+    let lock = log.lock(&workspace()?, Duration::ZERO)?;
+    // read again: another process may have come to the end just before the lock was free
+    Ok(adoption()?.map(|journal| (lock, journal)))
+}
+
 /// Finishes or takes back an interrupted `track` or `untrack` of this sandbox. [`RewindError::Busy`] if
 /// another process is at it.
 ///
@@ -82,15 +102,10 @@ pub fn recover_adoption(pool: &Pool, id: &str) -> Result<Option<Recovered>> {
         return Ok(Some(Recovered { operation, outcome }));
     }
     let log = Log::open(dir.path())?;
-    let adopts = |r: &Record| matches!(r.kind, OperationKind::Track | OperationKind::Untrack);
-    if log.interrupted()?.as_ref().is_none_or(|r| !adopts(r)) {
-        return Ok(None);
-    }
-    let lock = log.lock(&dir.record()?.path, Duration::ZERO)?;
-    // both are read again: another process may have come to the end just before the lock was free
-    let (Some(mut journal), record) = (log.interrupted()?.filter(adopts), dir.record()?) else {
+    let Some((lock, mut journal)) = cut_short(&log, || Ok(dir.record()?.path))? else {
         return Ok(None);
     };
+    let record = dir.record()?;
     let operation = journal.id.clone();
     let outcome = match journal.kind {
         OperationKind::Track => track_again(pool, dir, &log, &mut journal, &record)?,

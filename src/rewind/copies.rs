@@ -169,14 +169,10 @@ pub fn recover_copy(copies: &Path, id: &str) -> Result<Option<Recovered>> {
         }));
     }
     let log = Log::open(dir.path())?;
-    let adopts = |r: &Record| matches!(r.kind, OperationKind::Track | OperationKind::Untrack);
-    if log.interrupted()?.as_ref().is_none_or(|r| !adopts(r)) {
-        return Ok(None);
-    }
-    let lock = log.lock(&dir.record()?.path, Duration::ZERO)?;
-    let (Some(mut journal), record) = (log.interrupted()?.filter(adopts), dir.record()?) else {
+    let Some((lock, mut journal)) = super::adopt::cut_short(&log, || Ok(dir.record()?.path))? else {
         return Ok(None);
     };
+    let record = dir.record()?;
     let finished = record.tracked == (journal.kind == OperationKind::Track);
     let operation = journal.id.clone();
     let outcome = if finished {
