@@ -55,6 +55,19 @@ pub struct Lab {
     host: Option<(PathBuf, PathBuf)>,
 }
 
+/// Gives an event's file the time at which it was written: the fixture's clock was three hours behind UTC. With
+/// the time of the copy, the zone that is inferred from it would depend on when the test runs.
+fn set_written(file: &Path, event: &Value) {
+    let stamp = event["timestamp"].as_str().expect("a timestamp");
+    let stamp = chrono::NaiveDateTime::parse_from_str(stamp, "%Y-%m-%dT%H:%M:%S%.f").expect("naive time");
+    let written = stamp.and_utc() + chrono::TimeDelta::hours(3);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(file)
+        .expect("the event's file");
+    file.set_modified(written.into()).expect("its time");
+}
+
 impl Lab {
     /// A workspace that is not tracked, with a conversation without messages.
     pub fn plain(fill: impl FnOnce(&Path)) -> Self {
@@ -182,6 +195,7 @@ impl Lab {
             let event: Value = serde_json::from_slice(&bytes).expect("event");
             last = event["id"].clone();
             std::fs::write(to.join("events").join(name), bytes).expect("event");
+            set_written(&to.join("events").join(name), &event);
         }
         let bytes = std::fs::read(from.join("base_state.json")).expect("state");
         let mut base: Value = serde_json::from_slice(&bytes).expect("state");
