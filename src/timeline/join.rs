@@ -164,6 +164,13 @@ fn missing(message: &Message, conversation: &str, background: &Background) -> (C
     if background.thinned.contains(&message.id) {
         return (CheckpointState::Thinned, "removed by retention".into());
     }
+    // by ids, whatever the clocks say, and before a noted checkpoint is called gone
+    if let Some(id) = in_earlier(message, conversation, &background.earlier) {
+        return (
+            CheckpointState::None,
+            format!("its checkpoint is in an earlier sandbox: {id}"),
+        );
+    }
     if let Some(id) = message.hooks.iter().rev().find_map(|h| id_in(&h.stdout)) {
         return (CheckpointState::Damaged, format!("checkpoint {id} is gone"));
     }
@@ -176,12 +183,6 @@ fn missing(message: &Message, conversation: &str, background: &Background) -> (C
     if let (Some(sent), Some(since)) = (message.time, background.tracked_since)
         && sent < since
     {
-        if let Some(id) = in_earlier(message, conversation, &background.earlier) {
-            return (
-                CheckpointState::None,
-                format!("its checkpoint is in an earlier sandbox: {id}"),
-            );
-        }
         return (CheckpointState::None, "sent before the folder was tracked".into());
     }
     (
@@ -281,4 +282,89 @@ pub fn rows(
         }
     };
     conversation.messages.iter().enumerate().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{HookNote, MessageKind};
+    use crate::engine::catalog::{Place, SandboxRecord};
+    use crate::engine::{CheckpointMeta, How, PartKind};
+
+    fn meta(id: &CheckpointId) -> CheckpointMeta {
+        CheckpointMeta {
+            v: 1,
+            id: id.clone(),
+            seq: 1,
+            kind: CheckpointKind::Message,
+            time: DateTime::UNIX_EPOCH,
+            parts: vec![PartKind::Workspace],
+            how: How::Hook,
+            conversation: Some("c-1".into()),
+            message: None,
+            text_hash: None,
+            label: None,
+            pinned: false,
+            late: None,
+            operation: None,
+            clock_back: false,
+        }
+    }
+
+    /// A noted checkpoint that an earlier sandbox keeps is not called gone, and no clock has a say in it.
+    #[test]
+    fn a_checkpoint_of_an_earlier_sandbox_is_known_by_its_id() {
+        let id = CheckpointId("cp-abcdefghij".into());
+        let record = SandboxRecord {
+            v: 1,
+            id: "sb-old".into(),
+            path: "/w".into(),
+            created: DateTime::UNIX_EPOCH,
+            live_uuid: String::new(),
+            place: Place::Pool,
+            uid: 0,
+            gid: 0,
+            tracked: false,
+            stub: None,
+            root: None,
+            extra: serde_json::Map::new(),
+        };
+        let message = Message {
+            id: "m".into(),
+            index: 0,
+            number: Some(1),
+            kind: MessageKind::Prompt,
+            time: Some(Utc::now()),
+            text: "do it".into(),
+            pictures: 0,
+            active: true,
+            branch: 0,
+            parent: None,
+            hooks: vec![HookNote {
+                stdout: format!("respool: checkpoint {id}; go back with: x"),
+                blocked: false,
+            }],
+        };
+        let mut background = Background {
+            tracked_since: Some(DateTime::UNIX_EPOCH),
+            ..Background::default()
+        };
+        let (state, reason) = missing(&message, "c1", &background);
+        assert_eq!(
+            (state, reason.as_str()),
+            (CheckpointState::Damaged, "checkpoint cp-abcdefghij is gone")
+        );
+        background.earlier = vec![Earlier {
+            record,
+            checkpoints: vec![(id.clone(), Some(meta(&id)))],
+        }];
+        let (state, reason) = missing(&message, "c1", &background);
+        assert_eq!(
+            (state, reason.as_str()),
+            (
+                CheckpointState::None,
+                "its checkpoint is in an earlier sandbox: sb-old"
+            )
+        );
+    }
 }
