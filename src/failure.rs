@@ -1,10 +1,13 @@
 //! What every error of every room can tell the user: its kind (and so the exit code), the path that it is
 //! about, and what helps.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 /// The kind of a failure; each kind is one exit code of the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// It did not work; the state is the one from before, or the message says what `recover` will finish.
     Failed,
@@ -58,5 +61,49 @@ pub trait Explain: std::error::Error + Send + Sync + 'static {
     /// What the user can do: a sentence or a command.
     fn hint(&self) -> Option<String> {
         None
+    }
+}
+
+/// An error of any room in plain data: it can cross to another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its kind.
+    pub kind: Kind,
+    /// One harmless line.
+    pub message: String,
+    /// The path that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "maybe_path")]
+    pub path: Option<PathBuf>,
+    /// What helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl Report {
+    /// Of an error.
+    pub fn of(error: &dyn Explain) -> Self {
+        Self {
+            kind: error.kind(),
+            message: error.to_string(),
+            path: error.path().map(Path::to_owned),
+            hint: error.hint(),
+        }
+    }
+}
+
+mod maybe_path {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::text::ExactPath;
+
+    pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, s: S) -> Result<S::Ok, S::Error> {
+        path.clone().map(ExactPath).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<ExactPath>::deserialize(d)?.map(|p| p.0))
     }
 }

@@ -78,7 +78,12 @@ pub fn all_stopped(pid: i32) -> bool {
 
 /// This process and all its ancestors.
 pub fn lineage() -> Vec<i32> {
-    let mut pids = vec![std::process::id() as i32];
+    lineage_of(std::process::id() as i32)
+}
+
+/// A process and all its ancestors.
+pub fn lineage_of(pid: i32) -> Vec<i32> {
+    let mut pids = vec![pid];
     while let Some(s) = pids.last().and_then(|p| stat(*p)) {
         if s.ppid <= 0 || pids.contains(&s.ppid) {
             break;

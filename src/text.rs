@@ -133,6 +133,64 @@ impl<'de> serde::Deserialize<'de> for ExactPath {
     }
 }
 
+/// Serde of a path field as [`ExactPath`].
+pub mod exact {
+    use std::path::{Path, PathBuf};
+
+    use super::ExactPath;
+
+    /// Writes it.
+    pub fn serialize<S: serde::Serializer>(path: &Path, s: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&ExactPath(path.to_owned()), s)
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<PathBuf, D::Error> {
+        <ExactPath as serde::Deserialize>::deserialize(d).map(|p| p.0)
+    }
+}
+
+/// Serde of a list of paths, each as [`ExactPath`].
+pub mod exact_list {
+    use std::path::PathBuf;
+
+    use super::ExactPath;
+
+    /// Writes it.
+    pub fn serialize<S: serde::Serializer>(paths: &[PathBuf], s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(paths.iter().map(|p| ExactPath(p.clone())))
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<PathBuf>, D::Error> {
+        let list = <Vec<ExactPath> as serde::Deserialize>::deserialize(d)?;
+        Ok(list.into_iter().map(|p| p.0).collect())
+    }
+}
+
+/// Serde of bytes as base64.
+pub mod base64_bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    /// Writes them.
+    pub fn serialize<S: serde::Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    /// Reads them.
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        let text = <String as serde::Deserialize>::deserialize(d)?;
+        STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The path of a field that [`serialize_path`] wrote: the exact bytes where they stand beside it.
+pub fn path_of(text: String, exact: Option<&str>) -> std::path::PathBuf {
+    let bytes = exact.and_then(|b| base64::engine::general_purpose::STANDARD.decode(b).ok());
+    bytes.map_or_else(|| text.into(), |b| std::ffi::OsString::from_vec(b).into())
+}
+
 /// A size for people: `17 B`, `3.2 KiB`, `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

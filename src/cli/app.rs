@@ -15,7 +15,8 @@ use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
-use crate::timeline::desk::{Desk, Opened, interrupted};
+use crate::timeline::desk::{Desk, Opened};
+use crate::timeline::notes::notes;
 use crate::timeline::select::{self, Selected};
 
 /// Set by Ctrl-C.
@@ -205,7 +206,11 @@ impl App {
     }
 
     fn seen(&self, subject: Subject) -> Subject {
-        if let Some(notice) = interrupted(&subject.site) {
+        let notice = match notes(&subject.site) {
+            Ok(notes) => notes.interrupted,
+            Err(e) => Some(e.to_string()),
+        };
+        if let Some(notice) = notice {
             self.out.say(format!("respool: {notice}"));
         }
         subject

@@ -45,12 +45,8 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         });
     }
     let tools = Tools::of(site)?;
-    site.vault.guard()?;
     let started = Instant::now();
-    let lock = tools.ground().lock()?;
-    tools.log.none_interrupted()?;
-    let taken = site.checkpoint(&new)?;
-    drop(lock);
+    let taken = tools.checkpoint(&new)?;
     let ms = started.elapsed().as_millis() as u64;
     let doc = json!({
         "checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms, "atomic": !site.copied(),

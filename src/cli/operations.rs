@@ -21,10 +21,10 @@ use crate::text::{age, shown, shown_path};
 pub fn log(app: &App) -> Done {
     let subject = app.look()?;
     let tools = Tools::of(&subject.site)?;
-    for e in tools.log.damaged()? {
+    for e in tools.damaged()? {
         app.out.say(format!("respool: {e}"));
     }
-    let operations: Vec<Operation> = tools.log.records()?.iter().rev().map(Record::operation).collect();
+    let operations: Vec<Operation> = tools.records()?.iter().rev().map(Record::operation).collect();
     app.out.result(&operations, || {
         let now = chrono::Utc::now();
         operations.iter().map(|o| line(o, now)).collect()
@@ -171,13 +171,13 @@ pub fn recover(app: &App) -> Done {
             continue;
         }
         match app.desk.registry.by_id(&record.id) {
-            Ok(Some(site)) if Tools::of(&site)?.log.busy() => {
+            Ok(Some(site)) if Tools::of(&site)?.busy()? => {
                 let path = shown_path(site.path());
                 app.out
                     .say(format!("respool: another respool is changing {path}: left to it"));
             }
             Ok(Some(site)) => {
-                for e in Tools::of(&site)?.log.damaged()? {
+                for e in Tools::of(&site)?.damaged()? {
                     app.out.say(format!("respool: {e}"));
                 }
                 recovered.extend(recover_site(app, &site)?);

@@ -22,7 +22,7 @@ use crate::rewind::run::PATIENCE;
 use crate::sandbox::registry::Census;
 use crate::text::{age, count, first_line, shown, shown_path, size};
 use crate::timeline::counts::forget;
-use crate::timeline::desk::THINNED;
+use crate::timeline::notes::THINNED;
 use crate::timeline::select::row_words;
 use crate::timeline::{Row, Timeline};
 
@@ -89,12 +89,12 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
             shown_path(site.path())
         ))?;
     }
-    remember(app, site.dir(), &gone)?;
+    remember(app, site.dir()?, &gone)?;
     let mut removed = ids.clone();
     let bar = app.bar();
     let before = site.vault.used()?;
     site.vault.remove(&ids, &bar)?;
-    forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
+    forget(site.dir()?, &ids).map_err(EngineError::io("clean", site.dir()?))?;
     if let Some(limit) = limit {
         down_to(app, &subject.site, limit, &mut removed, &bar)?;
     }
@@ -217,10 +217,10 @@ fn down_to(
             Utc::now(),
         );
         let Some(oldest) = may.first() else { break };
-        remember(app, site.dir(), std::slice::from_ref(oldest))?;
+        remember(app, site.dir()?, std::slice::from_ref(oldest))?;
         let ids = vec![oldest.meta.id.clone()];
         site.vault.remove(&ids, bar)?;
-        forget(site.dir(), &ids).map_err(EngineError::io("clean", site.dir()))?;
+        forget(site.dir()?, &ids).map_err(EngineError::io("clean", site.dir()?))?;
         removed.extend(ids);
     }
     Ok(())

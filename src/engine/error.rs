@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Explain, Kind};
+use crate::failure::{Explain, Kind, Report};
 use crate::text::shown_path;
 
 /// A result of the engine.
@@ -83,6 +83,9 @@ pub enum EngineError {
     /// The user cancelled.
     #[error("cancelled")]
     Cancelled,
+    /// What the service answered.
+    #[error("{}", .0.message)]
+    Remote(Report),
 }
 
 fn also_mounted(mounts: &[PathBuf]) -> String {
@@ -124,6 +127,7 @@ impl Explain for EngineError {
                 Kind::Refused
             }
             Self::Cancelled => Kind::Cancelled,
+            Self::Remote(r) => r.kind,
         }
     }
 
@@ -136,6 +140,7 @@ impl Explain for EngineError {
             | Self::Busy { path, .. }
             | Self::Damaged { path, .. } => Some(path),
             Self::Refused { path, .. } => path.as_deref(),
+            Self::Remote(r) => r.path.as_deref(),
             _ => None,
         }
     }
@@ -152,6 +157,7 @@ impl Explain for EngineError {
                     .into(),
             ),
             Self::Refused { hint, .. } => hint.clone(),
+            Self::Remote(r) => r.hint.clone(),
             Self::Busy { .. } => {
                 Some("end the processes and unmount the places that use it, then try again".into())
             }

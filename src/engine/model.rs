@@ -139,7 +139,7 @@ pub struct CheckpointMeta {
 }
 
 /// What the caller says of a checkpoint to be taken; the vault adds id, sequence, time and parts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewCheckpoint {
     /// Why.
     pub kind: CheckpointKind,
@@ -312,6 +312,42 @@ impl Serialize for Change {
     }
 }
 
+/// A row as it is written.
+#[derive(Deserialize)]
+struct RawChange {
+    path: String,
+    #[serde(default)]
+    path_b64: Option<String>,
+    kind: ChangeKind,
+    #[serde(default)]
+    from: Option<String>,
+    #[serde(default)]
+    from_b64: Option<String>,
+    what: Vec<What>,
+    type_a: Option<FileType>,
+    type_b: Option<FileType>,
+    size_a: Option<u64>,
+    size_b: Option<u64>,
+    part: PartKind,
+}
+
+impl<'de> Deserialize<'de> for Change {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let raw = RawChange::deserialize(d)?;
+        Ok(Self {
+            path: text::path_of(raw.path, raw.path_b64.as_deref()),
+            kind: raw.kind,
+            from: raw.from.map(|f| text::path_of(f, raw.from_b64.as_deref())),
+            what: raw.what,
+            type_a: raw.type_a,
+            type_b: raw.type_b,
+            size_a: raw.size_a,
+            size_b: raw.size_b,
+            part: raw.part,
+        })
+    }
+}
+
 /// Numbers of a change list by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
@@ -349,12 +385,13 @@ impl Counts {
 }
 
 /// What of a part a restore covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Selection {
     /// All of it.
     All,
     /// These paths (relative to the part's root), each with everything below it.
-    Paths(Vec<PathBuf>),
+    Paths(#[serde(with = "text::exact_list")] Vec<PathBuf>),
 }
 
 /// What a restore did.
@@ -365,18 +402,20 @@ pub struct Restored {
 }
 
 /// One difference found by the independent check.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The path, relative to the part's root.
+    #[serde(with = "text::exact")]
     pub path: PathBuf,
     /// What differs, in words ("mode 644, should be 755").
     pub what: String,
 }
 
 /// An entry of a directory in some state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The name.
+    #[serde(with = "text::exact")]
     pub name: PathBuf,
     /// Its type.
     pub file_type: FileType,
@@ -385,21 +424,73 @@ pub struct Entry {
     /// Permission bits.
     pub mode: u32,
     /// Modification time, nanoseconds since 1970.
+    #[serde(with = "number_text")]
     pub mtime_ns: i128,
 }
 
 /// The content of a path in some state.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Content {
     /// A regular file's bytes, and whether that is all of them.
     File {
         /// The first bytes, up to the limit asked for.
+        #[serde(with = "text::base64_bytes")]
         bytes: Vec<u8>,
         /// The whole size in bytes.
         size: u64,
     },
     /// A link's target; never followed.
-    Link(PathBuf),
+    Link(#[serde(with = "text::exact")] PathBuf),
     /// Anything else: only its type; never opened.
     Other(FileType),
+}
+
+/// A number too wide for JSON, as text.
+mod number_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(n: &i128, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(n)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<i128, D::Error> {
+        let text = String::deserialize(d)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Who asks to see a file, where that is not the user of this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reader {
+    /// User id.
+    pub uid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+}
+
+impl Reader {
+    /// True if a file with these attributes lets this user read it (a folder: list it), by its permission
+    /// bits. `shut`: it has an access list; then only its owner may, as the bits do not tell all.
+    pub fn may_read(&self, uid: u32, gid: u32, mode: u32, shut: bool) -> bool {
+        self.allowed(uid, gid, mode, 4, shut)
+    }
+
+    /// As [`Reader::may_read`], for going through a folder.
+    pub fn may_pass(&self, uid: u32, gid: u32, mode: u32, shut: bool) -> bool {
+        self.allowed(uid, gid, mode, 1, shut)
+    }
+
+    fn allowed(&self, uid: u32, gid: u32, mode: u32, bit: u32, shut: bool) -> bool {
+        let bits = if self.uid == uid {
+            mode >> 6
+        } else if shut {
+            return false;
+        } else if self.groups.contains(&gid) {
+            mode >> 3
+        } else {
+            mode
+        };
+        self.uid == 0 || bits & bit != 0
+    }
 }

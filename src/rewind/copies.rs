@@ -139,7 +139,7 @@ fn enough_space(copies: &Path, plan: &TrackPlan) -> Result<()> {
 /// Gives the folder back: it was never changed. The checkpoints stay.
 pub fn untrack_copy(site: &Site) -> Result<()> {
     let dir = copy_dir(site)?;
-    let log = Log::open(site.dir())?;
+    let log = Log::open(site.dir()?)?;
     let _lock = log.lock(site.path(), PATIENCE)?;
     let mut journal = Record::new(OperationKind::Untrack);
     journal.words = Some(format!("untrack {}", shown_path(site.path())));
@@ -153,7 +153,8 @@ pub fn untrack_copy(site: &Site) -> Result<()> {
 }
 
 fn copy_dir(site: &Site) -> Result<CopyDir> {
-    let copies = site.dir().parent().unwrap_or(site.dir());
+    let dir = site.dir()?;
+    let copies = dir.parent().unwrap_or(dir);
     Ok(CopyDir::open(copies, &site.record.id)?)
 }
 

@@ -115,7 +115,7 @@ pub fn check_place(path: &Path, reserved: &[Reserved]) -> Result<()> {
 /// is told.
 pub fn occupants(path: &Path) -> Result<Vec<Blocker>> {
     let meta = std::fs::symlink_metadata(path).map_err(EngineError::io("look at", path))?;
-    let mut out: Vec<Blocker> = holders(&Place::Folder(meta.dev(), path))
+    let mut out: Vec<Blocker> = holders(&Place::Folder(meta.dev(), path), None)
         .iter()
         .filter_map(|h| occupant(h, path))
         .collect();

@@ -8,6 +8,7 @@ pub mod guard;
 pub mod journal;
 pub mod plan;
 pub mod recover;
+pub mod remote;
 pub mod run;
 pub mod survey;
 pub mod tools;
@@ -20,7 +21,7 @@ pub use error::{Result, RewindError};
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::engine::{Change, CheckpointId};
 use crate::text;
@@ -78,8 +79,11 @@ fn paths<S: Serializer>(paths: &[PathBuf], s: S) -> std::result::Result<S::Ok, S
     s.collect_seq(paths.iter().map(|p| text::json_path(p).0))
 }
 
+/// One of a few fixed words.
+pub type Word = &'static str;
+
 /// The result of a rewind, an undo or a redo, after its check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The operation's id in the log.
     pub operation: String,
@@ -90,11 +94,18 @@ pub struct Outcome {
     /// True: the check after it found no difference to the target. It is never shown as done otherwise.
     pub verified: bool,
     /// `kept`, `rewound` or `forked`.
-    pub chat: &'static str,
+    #[serde(deserialize_with = "chat_word")]
+    pub chat: Word,
     /// An edited message was sent.
     pub resent: bool,
     /// What the user should know, harmless lines (a shell to `cd` again, a holder that was paused).
     pub notes: Vec<String>,
+}
+
+fn chat_word<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<&'static str, D::Error> {
+    let word = String::deserialize(d)?;
+    let known = ["kept", "rewound", "forked"].into_iter().find(|w| *w == word);
+    known.ok_or_else(|| serde::de::Error::custom("no word for what happened to the conversation"))
 }
 
 /// What an entry of the operation log is.

@@ -1,6 +1,6 @@
 //! What a crash left: an operation whose journal is open and whose lock is free.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::{Result, RewindError};
 use super::journal::{Lock, Phase, Record};
@@ -10,7 +10,7 @@ use crate::engine::State;
 use crate::progress::Progress;
 
 /// What became of an interrupted operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
     /// It reached its target after all.
@@ -20,7 +20,7 @@ pub enum How {
 }
 
 /// One recovered operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
     /// Its id.
     pub operation: String,

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::error::{Result, RewindError};
 use super::journal::{Lock, Log, Phase, Record};
 use super::{OperationKind, OperationState, Outcome};
@@ -33,7 +35,7 @@ pub struct Ground<'a> {
 }
 
 /// What is to be done.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
     /// Rewind, undo or redo.
     pub kind: OperationKind,

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::journal::{Log, Record};
+use super::journal::Record;
 use super::plan::{Facts, narrowed, plan, within};
+use super::tools::Tools;
 use super::{OperationKind, OperationState, Plan, Result, RewindError};
 use crate::engine::{Change, Checkpoint, CheckpointId, EngineError, Selection, State};
 use crate::progress::Progress;
@@ -41,7 +42,7 @@ struct Operations {
 
 impl Operations {
     fn of(site: &Site) -> Result<Self> {
-        let mut records = Log::open(site.dir())?.records()?;
+        let mut records = Tools::of(site)?.records()?;
         records.retain(|r| {
             matches!(
                 r.kind,
@@ -215,7 +216,7 @@ pub fn survey(
     } else {
         scope.paths.clone().map_or(Selection::All, Selection::Paths)
     };
-    let holders = site.holders();
+    let holders = site.holders()?;
     // a store may say "running" long after its agent was killed: somebody must be there, too
     let somebody = holders.iter().any(|h| !h.own);
     let facts = Facts {

@@ -1,54 +1,110 @@
-//! What a writing operation on an opened sandbox needs, put together.
+//! What a writing operation on an opened sandbox needs, put together. Where the sandbox is behind the service, the
+//! same is done there.
+
+use serde::de::DeserializeOwned;
 
 use super::error::{Result, RewindError};
-use super::journal::Log;
+use super::journal::{Log, Record};
 use super::recover::Recovered;
+use super::remote::Operate;
 use super::run::{Ground, Order};
 use super::{OperationKind, OperationState, Outcome, undo};
-use crate::progress::Progress;
+use crate::engine::{Checkpoint, NewCheckpoint};
+use crate::progress::{Progress, Silent};
 use crate::sandbox::freeze::StopHolders;
+use crate::sandbox::remote::{Ask, Remote, typed};
 use crate::sandbox::site::Site;
 
 /// The log of a sandbox and how its writers are stopped: what a [`Ground`] borrows.
 pub struct Tools<'a> {
     site: &'a Site,
-    /// The operation log.
-    pub log: Log,
-    freeze: StopHolders,
+    at: At<'a>,
+}
+
+enum At<'a> {
+    Here { log: Log, freeze: StopHolders },
+    There(&'a Remote),
+}
+
+fn far<T: DeserializeOwned>(remote: &Remote, ask: &Operate, progress: &dyn Progress) -> Result<T> {
+    let ask = serde_json::to_value(ask)
+        .map_err(|e| RewindError::NoOperation(format!("the question cannot be written: {e}")))?;
+    Ok(typed(remote.ask(Ask::Operate(ask), progress)?)?)
 }
 
 impl<'a> Tools<'a> {
     /// Of this sandbox.
     pub fn of(site: &'a Site) -> Result<Self> {
-        Ok(Self {
-            site,
-            log: Log::open(site.dir())?,
-            freeze: site.freezer(),
-        })
+        let at = match site.remote() {
+            Some(remote) => At::There(remote),
+            None => At::Here {
+                log: Log::open(site.dir()?)?,
+                freeze: site.freezer()?,
+            },
+        };
+        Ok(Self { site, at })
     }
 
-    /// The ground of a rewind.
-    pub fn ground(&self) -> Ground<'_> {
+    fn ground<'b>(&'b self, log: &'b Log, freeze: &'b StopHolders) -> Ground<'b> {
         Ground {
             vault: &*self.site.vault,
-            log: &self.log,
-            freeze: &self.freeze,
+            log,
+            freeze,
             workspace: self.site.path(),
         }
+    }
+
+    /// The entries of the log, oldest first.
+    pub fn records(&self) -> Result<Vec<Record>> {
+        match &self.at {
+            At::Here { log, .. } => log.records(),
+            At::There(remote) => far(remote, &Operate::Records, &Silent),
+        }
+    }
+
+    /// What of the log cannot be read, one line each.
+    pub fn damaged(&self) -> Result<Vec<String>> {
+        match &self.at {
+            At::Here { log, .. } => Ok(log.damaged()?.iter().map(ToString::to_string).collect()),
+            At::There(remote) => far(remote, &Operate::Damaged, &Silent),
+        }
+    }
+
+    /// True while somebody changes the sandbox.
+    pub fn busy(&self) -> Result<bool> {
+        match &self.at {
+            At::Here { log, .. } => Ok(log.busy()),
+            At::There(remote) => far(remote, &Operate::Busy, &Silent),
+        }
+    }
+
+    /// Takes a checkpoint on the user's demand. What a crash left was recovered before.
+    pub fn checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint> {
+        let (log, freeze) = match &self.at {
+            At::Here { log, freeze } => (log, freeze),
+            At::There(remote) => return far(remote, &Operate::Checkpoint(new.clone()), &Silent),
+        };
+        self.site.vault.guard()?;
+        let _lock = self.ground(log, freeze).lock()?;
+        log.none_interrupted()?;
+        Ok(self.site.checkpoint(new)?)
     }
 
     /// What an interrupted rewind left, finished or rolled back.
     pub fn recover(&self, progress: &dyn Progress) -> Result<Option<Recovered>> {
         use OperationKind::{Track, Untrack};
+        let (log, freeze) = match &self.at {
+            At::Here { log, freeze } => (log, freeze),
+            At::There(remote) => return far(remote, &Operate::Recover, progress),
+        };
         // those of adoption are recovered from the catalog, as the workspace may not be there
-        if self
-            .log
+        if log
             .interrupted()?
             .is_none_or(|r| matches!(r.kind, Track | Untrack))
         {
             return Ok(None);
         }
-        let ground = self.ground();
+        let ground = self.ground(log, freeze);
         let lock = ground.lock()?;
         let recovered = ground.recover(&lock, progress)?;
         self.site.vault.sweep()?;
@@ -57,37 +113,45 @@ impl<'a> Tools<'a> {
 
     /// Does it, under the sandbox's lock.
     pub fn run(&self, order: &Order, progress: &dyn Progress) -> Result<Outcome> {
-        let ground = self.ground();
+        let (log, freeze) = match &self.at {
+            At::Here { log, freeze } => (log, freeze),
+            At::There(remote) => return far(remote, &Operate::Run(order.clone()), progress),
+        };
+        let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
         let lock = ground.lock()?;
-        self.still_fits(order)?;
+        still_fits(log, order)?;
         ground.run(&lock, order, progress)
-    }
-
-    /// While the lock was waited for, another process may have been killed, or may have taken back the same
-    /// operation.
-    fn still_fits(&self, order: &Order) -> Result<()> {
-        self.log.none_interrupted()?;
-        let Some(of) = &order.of else { return Ok(()) };
-        let records = self.log.records()?;
-        if records
-            .iter()
-            .any(|r| r.id == *of && r.state == OperationState::Done)
-        {
-            return Ok(());
-        }
-        Err(RewindError::Refused {
-            why: format!("operation {of} was taken back meanwhile"),
-            path: None,
-            hint: Some("respool log shows what stands".into()),
-        })
     }
 
     /// What an undo or redo does.
     pub fn reversal(&self, kind: OperationKind, operation: Option<&str>) -> Result<Order> {
-        match kind {
-            OperationKind::Redo => undo::redo_order(&self.log, operation),
-            _ => undo::undo_order(&self.log, operation),
+        match (&self.at, kind) {
+            (At::There(remote), _) => {
+                let ask = Operate::Reversal(kind, operation.map(str::to_owned));
+                far(remote, &ask, &Silent)
+            }
+            (At::Here { log, .. }, OperationKind::Redo) => undo::redo_order(log, operation),
+            (At::Here { log, .. }, _) => undo::undo_order(log, operation),
         }
     }
+}
+
+/// While the lock was waited for, another process may have been killed, or may have taken back the same
+/// operation.
+fn still_fits(log: &Log, order: &Order) -> Result<()> {
+    log.none_interrupted()?;
+    let Some(of) = &order.of else { return Ok(()) };
+    let records = log.records()?;
+    if records
+        .iter()
+        .any(|r| r.id == *of && r.state == OperationState::Done)
+    {
+        return Ok(());
+    }
+    Err(RewindError::Refused {
+        why: format!("operation {of} was taken back meanwhile"),
+        path: None,
+        hint: Some("respool log shows what stands".into()),
+    })
 }

@@ -35,7 +35,7 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
         return Ok(Vec::new()); // nothing is moved
     }
     let mut all: Vec<Blocker> = site
-        .holders()
+        .holders()?
         .iter()
         .filter_map(|h| occupant(h, site.path()))
         .collect();
@@ -97,7 +97,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     }
     site.vault.guard()?;
     let dir = SandboxDir::open(site.btrfs()?.0, &site.record.id)?;
-    let log = Log::open(site.dir())?;
+    let log = Log::open(site.dir()?)?;
     let _lock = log.lock(path, PATIENCE)?;
     let mut journal = Record::new(OperationKind::Untrack);
     journal.words = Some(format!("untrack {}", shown_path(path)));
@@ -163,7 +163,7 @@ fn give_back(
     rustix::fs::syncfs(&aside).map_err(|e| EngineError::io("sync", &beside.path)(e.into()))?;
     drop(kept);
     // from here nothing may be written to the live tree any more
-    let _frozen = site.freezer().freeze()?;
+    let _frozen = site.freezer()?.freeze()?;
     freeze_live(dir, record, true)?;
     fault_point("untrack-read-only");
     let since = site.vault.verify(&last, &Selection::All, progress)?;

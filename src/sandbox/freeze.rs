@@ -129,6 +129,8 @@ pub struct StopHolders {
     pub tree: Option<(PathBuf, u64)>,
     /// Where it is, if it is an ordinary folder; else it is all that the device has.
     pub folder: Option<PathBuf>,
+    /// The process on whose behalf this one works, if it is another: it and its terminal are not stopped.
+    pub behalf: Option<i32>,
 }
 
 impl StopHolders {
@@ -148,7 +150,7 @@ impl Freeze for StopHolders {
         let mut frozen = Frozen::default();
         // a writer may start another before it is stopped: look again until none is new
         for _round in 0..8 {
-            let all = holders(&self.place());
+            let all = holders(&self.place(), self.behalf);
             let new: Vec<Holder> = all
                 .iter()
                 .filter(|h| {
@@ -190,10 +192,10 @@ impl Freeze for StopHolders {
         for _round in 0..8 {
             let seen = frozen.writers.as_ref().map(Writers::seen).unwrap_or_default();
             // a program that works through short-lived others is found by its working folder only
-            let mut new = known(&seen);
+            let mut new = known(&seen, self.behalf);
             // against one that is never stopped more tries are of no use
             wrote |= seen.len() > new.iter().filter(|h| h.own).count();
-            new.extend(holders(&self.place()));
+            new.extend(holders(&self.place(), self.behalf));
             let met = |h: &Holder| {
                 frozen
                     .stopped

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::process;
 
 /// How to tell that something lies in the part.
@@ -17,7 +19,7 @@ pub enum Place<'a> {
 }
 
 /// A process that holds a part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The process.
     pub pid: i32,
@@ -93,35 +95,57 @@ fn holder(pid: i32, place: &Place<'_>) -> Option<Holder> {
 }
 
 /// Processes that must never be stopped: this one, its ancestors, its session, the foreground process group
-/// of its terminal. (Stopping the user's shell makes it swallow the next key.)
-fn is_own(pid: i32, lineage: &[i32], own: Option<&process::Stat>) -> bool {
-    lineage.contains(&pid)
-        || own.is_some_and(|o| {
-            process::stat(pid)
-                .is_some_and(|s| s.session == o.session || (o.foreground > 0 && s.pgrp == o.foreground))
-        })
+/// of its terminal. (Stopping the user's shell makes it swallow the next key.) The same for the process on
+/// whose behalf this one works.
+struct Own {
+    lineage: Vec<i32>,
+    stats: Vec<process::Stat>,
 }
 
-/// All holders, by pid. As root all of them are seen; else those of the same user.
-pub fn holders(place: &Place<'_>) -> Vec<Holder> {
-    let own = process::stat(std::process::id() as i32);
-    let lineage = process::lineage();
+impl Own {
+    fn of(behalf: Option<i32>) -> Self {
+        let pids = std::iter::once(std::process::id() as i32).chain(behalf);
+        let mut own = Self {
+            lineage: Vec::new(),
+            stats: Vec::new(),
+        };
+        for pid in pids {
+            own.lineage.extend(process::lineage_of(pid));
+            own.stats.extend(process::stat(pid));
+        }
+        own
+    }
+
+    fn has(&self, pid: i32) -> bool {
+        self.lineage.contains(&pid)
+            || process::stat(pid).is_some_and(|s| {
+                let with = |o: &process::Stat| {
+                    s.session == o.session || (o.foreground > 0 && s.pgrp == o.foreground)
+                };
+                self.stats.iter().any(with)
+            })
+    }
+}
+
+/// All holders, by pid. As root all of them are seen; else those of the same user. `behalf`: the process on
+/// whose behalf this one works, if it is another.
+pub fn holders(place: &Place<'_>, behalf: Option<i32>) -> Vec<Holder> {
+    let own = Own::of(behalf);
     let me = std::process::id() as i32;
     process::pids()
         .into_iter()
         .filter(|pid| *pid != me)
         .filter_map(|pid| holder(pid, place))
         .map(|h| Holder {
-            own: is_own(h.pid, &lineage, own.as_ref()),
+            own: own.has(h.pid),
             ..h
         })
         .collect()
 }
 
 /// Processes that were seen to write, as holders; those that are gone are left out.
-pub fn known(pids: &BTreeSet<i32>) -> Vec<Holder> {
-    let own = process::stat(std::process::id() as i32);
-    let lineage = process::lineage();
+pub fn known(pids: &BTreeSet<i32>, behalf: Option<i32>) -> Vec<Holder> {
+    let own = Own::of(behalf);
     let stats = pids.iter().filter_map(|pid| process::stat(*pid));
     stats
         .map(|s| Holder {
@@ -130,7 +154,7 @@ pub fn known(pids: &BTreeSet<i32>) -> Vec<Holder> {
             writes: true,
             open: false,
             cwd: false,
-            own: is_own(s.pid, &lineage, own.as_ref()),
+            own: own.has(s.pid),
             comm: s.comm,
         })
         .collect()
@@ -159,8 +183,8 @@ mod tests {
         )
         .expect("ready");
         let dev = fs::metadata(&path).expect("stat").dev();
-        let found = holders(&Place::Folder(dev, &path));
-        let other = holders(&Place::Folder(dev, &path.join("none")));
+        let found = holders(&Place::Folder(dev, &path), None);
+        let other = holders(&Place::Folder(dev, &path.join("none")), None);
         child.kill().expect("kill");
         child.wait().expect("wait");
         let h = found.iter().find(|h| h.pid == child.id() as i32).expect("found");

@@ -7,5 +7,6 @@ pub mod holders;
 pub mod mounts;
 pub mod quiet;
 pub mod registry;
+pub mod remote;
 pub mod site;
 pub mod writers;

@@ -4,10 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::bind;
+use super::remote::{self, Line};
 use super::site::Site;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
@@ -38,11 +40,12 @@ struct PoolList {
 }
 
 /// The state folders in which pools are looked for.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Registry {
     own: PathBuf,
     others: Vec<PathBuf>,
     named: bool,
+    line: Option<Arc<dyn Line>>,
 }
 
 impl Registry {
@@ -58,7 +61,24 @@ impl Registry {
             own: state_dir.to_owned(),
             others,
             named,
+            line: None,
         }
+    }
+
+    /// What is not found here is asked of the service.
+    #[must_use]
+    pub fn with_line(mut self, line: Arc<dyn Line>) -> Self {
+        self.line = Some(line);
+        self
+    }
+
+    /// The line to the service, if there is one.
+    pub fn line(&self) -> Option<&Arc<dyn Line>> {
+        self.line.as_ref()
+    }
+
+    fn behind(&self, record: Option<SandboxRecord>) -> Option<Site> {
+        Some(Site::behind(self.line.as_ref()?, record?))
     }
 
     /// The state folder that is written to.
@@ -114,6 +134,10 @@ impl Registry {
     /// The error for "nothing is known here" where a list of pools exists that this user may not read: what
     /// is tracked is known to root alone then.
     pub fn hidden(&self) -> Option<EngineError> {
+        if self.line.is_some() {
+            // the service has answered for what cannot be read here
+            return None;
+        }
         let denied = |dir: &&PathBuf| {
             crate::paths::read_file(&dir.join(LIST))
                 .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
@@ -216,14 +240,25 @@ impl Registry {
     /// The sandbox that covers `path` (a workspace, or a folder in one); `None` if none does. A workspace
     /// whose mount was taken away is shown again; one that was replaced is [`EngineError::NotManaged`].
     pub fn find(&self, path: &Path) -> Result<Option<Site>> {
+        if let Some(line) = self.line.as_ref().filter(|l| l.far()) {
+            return Ok(self.behind(remote::find(&**line, path)?));
+        }
         let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if let Some(site) = self.by_subvolume(&resolved)? {
+        let here = self.find_here(&resolved)?;
+        match &self.line {
+            Some(line) if here.is_none() => Ok(self.behind(remote::find(&**line, &resolved)?)),
+            _ => Ok(here),
+        }
+    }
+
+    fn find_here(&self, resolved: &Path) -> Result<Option<Site>> {
+        if let Some(site) = self.by_subvolume(resolved)? {
             return Ok(Some(site));
         }
-        if let Some(site) = self.by_copy(&resolved)? {
+        if let Some(site) = self.by_copy(resolved)? {
             return Ok(Some(site));
         }
-        self.by_record(&resolved)
+        self.by_record(resolved)
     }
 
     /// The folder of the sandboxes whose checkpoints are copies, in the own state folder.
@@ -316,6 +351,17 @@ impl Registry {
 
     /// A sandbox by its id, tracked or not.
     pub fn by_id(&self, id: &str) -> Result<Option<Site>> {
+        let here = match &self.line {
+            Some(line) if line.far() => None,
+            _ => self.by_id_here(id)?,
+        };
+        match &self.line {
+            Some(line) if here.is_none() => Ok(self.behind(remote::by_id(&**line, id)?)),
+            _ => Ok(here),
+        }
+    }
+
+    fn by_id_here(&self, id: &str) -> Result<Option<Site>> {
         let damaged = |what: String| EngineError::Damaged {
             what,
             path: id.into(),
@@ -339,6 +385,12 @@ impl Registry {
     pub fn earlier(&self, path: &Path) -> Vec<Earlier> {
         let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut out = Vec::new();
+        if let Some(line) = &self.line {
+            out.extend(remote::earlier(&**line, &resolved).unwrap_or_default());
+            if line.far() {
+                return out;
+            }
+        }
         for pool in self.pools().into_iter().filter_map(|(_, pool)| pool.ok()) {
             let records = catalog::list_sandboxes(&pool).unwrap_or_default().into_iter();
             for record in records
@@ -381,7 +433,7 @@ impl Registry {
 }
 
 /// A sandbox that is no longer tracked, and the checkpoints that it keeps.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Earlier {
     /// Its record.
     pub record: SandboxRecord,

@@ -8,6 +8,7 @@ use super::bind;
 use super::freeze::{Freeze, StopHolders};
 use super::holders::{Holder, holders};
 use super::mounts;
+use super::remote::{Ask, Line, Remote};
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::vault::Vault;
@@ -21,6 +22,19 @@ pub struct Site {
     pub record: SandboxRecord,
     /// The vault of its workspace.
     pub vault: Arc<dyn Vault>,
+    at: At,
+    behalf: Option<i32>,
+}
+
+/// Where the sandbox is.
+enum At {
+    /// In reach of this process.
+    Here(Here),
+    /// Behind the service.
+    There(Remote),
+}
+
+struct Here {
     btrfs: Option<(Arc<Pool>, Arc<BtrfsVault>)>,
     dir: PathBuf,
     device: u64,
@@ -58,18 +72,64 @@ impl Site {
         }
         Ok(Self {
             vault: Arc::new(CopyVault::open(&dir, &record.path, live)),
-            btrfs: None,
-            dir: dir.path().to_owned(),
-            device,
-            tree_id: 0,
+            at: At::Here(Here {
+                btrfs: None,
+                dir: dir.path().to_owned(),
+                device,
+                tree_id: 0,
+            }),
+            behalf: None,
             record,
         })
+    }
+
+    /// A sandbox behind the service.
+    pub fn behind(line: &Arc<dyn Line>, record: SandboxRecord) -> Self {
+        let remote = Remote::new(line, &record);
+        Self {
+            vault: Arc::new(remote.clone()),
+            at: At::There(remote),
+            behalf: None,
+            record,
+        }
+    }
+
+    /// The other end, if it is behind the service.
+    pub fn remote(&self) -> Option<&Remote> {
+        match &self.at {
+            At::Here(_) => None,
+            At::There(remote) => Some(remote),
+        }
+    }
+
+    /// Works on behalf of this process: it and its terminal are never stopped.
+    #[must_use]
+    pub fn on_behalf(mut self, pid: i32) -> Self {
+        self.behalf = Some(pid);
+        self
+    }
+
+    fn here(&self) -> Result<&Here> {
+        match &self.at {
+            At::Here(here) => Ok(here),
+            At::There(_) => Err(EngineError::Refused {
+                why: format!(
+                    "{} is in the hands of the service",
+                    crate::text::shown_path(self.path())
+                ),
+                path: Some(self.path().to_owned()),
+                hint: Some("run it as root: sudo respool ...".into()),
+            }),
+        }
     }
 
     /// Takes a checkpoint. Where it is a copy, what writes to the workspace is stopped meanwhile, as far as
     /// this process may: a copy is not atomic.
     pub fn checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint> {
-        let frozen = self.copied().then(|| self.freezer().freeze());
+        let frozen = match (self.copied(), &self.at) {
+            (true, At::Here(_)) => Some(self.freezer()?.freeze()),
+            _ => None,
+        };
         if let Some(Err(e)) = &frozen {
             tracing::warn!("the copy is taken while something may write: {e}");
         }
@@ -94,10 +154,13 @@ impl Site {
         Ok(Self {
             record,
             vault: Arc::clone(&vault) as Arc<dyn Vault>,
-            btrfs: Some((pool, vault)),
-            dir: path,
-            device,
-            tree_id,
+            at: At::Here(Here {
+                btrfs: Some((pool, vault)),
+                dir: path,
+                device,
+                tree_id,
+            }),
+            behalf: None,
         })
     }
 
@@ -144,12 +207,14 @@ impl Site {
             path: Some(self.path().to_owned()),
             hint: None,
         };
-        self.btrfs.as_ref().map(|(p, v)| (&**p, &**v)).ok_or_else(refused)
+        let here = self.here()?;
+        here.btrfs.as_ref().map(|(p, v)| (&**p, &**v)).ok_or_else(refused)
     }
 
-    /// The sandbox's folder in the pool: log and lock lie there, out of the agent's reach.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The sandbox's folder in the pool: log and lock lie there, out of the agent's reach. Refused where the
+    /// sandbox is behind the service.
+    pub fn dir(&self) -> Result<&Path> {
+        Ok(&self.here()?.dir)
     }
 
     /// The workspace.
@@ -158,22 +223,30 @@ impl Site {
     }
 
     /// How its writers are stopped.
-    pub fn freezer(&self) -> StopHolders {
-        let top = self.btrfs.as_ref().map(|(pool, _)| pool.mount().to_owned());
-        StopHolders {
-            device: self.device,
-            tree: top.map(|top| (top, self.tree_id)),
+    pub fn freezer(&self) -> Result<StopHolders> {
+        let here = self.here()?;
+        let top = here.btrfs.as_ref().map(|(pool, _)| pool.mount().to_owned());
+        Ok(StopHolders {
+            device: here.device,
+            tree: top.map(|top| (top, here.tree_id)),
             folder: self.copied().then(|| self.record.path.clone()),
-        }
+            behalf: self.behalf,
+        })
     }
 
     /// Who holds files in it.
-    pub fn holders(&self) -> Vec<Holder> {
-        holders(&self.freezer().place())
+    pub fn holders(&self) -> Result<Vec<Holder>> {
+        match &self.at {
+            At::Here(_) => Ok(holders(&self.freezer()?.place(), self.behalf)),
+            At::There(remote) => remote.get(Ask::Holders),
+        }
     }
 
     /// Nested subvolumes and mounts, relative to the workspace: in no checkpoint.
     pub fn not_covered(&self) -> Result<Vec<PathBuf>> {
+        if let At::There(remote) = &self.at {
+            return remote.not_covered();
+        }
         let mut out = self.vault.not_covered()?;
         let all = mounts::mounts(None).map_err(EngineError::io("read the mounts at", self.path()))?;
         out.extend(

@@ -11,7 +11,10 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{CheckpointId, Counts};
+use crate::engine::{Change, CheckpointId, Counts, Result, State};
+use crate::progress::Progress;
+use crate::sandbox::remote::{Ask, typed};
+use crate::sandbox::site::Site;
 
 /// The folder of the numbers, in the sandbox's folder.
 const FOLDER: &str = "cache";
@@ -32,12 +35,58 @@ struct Kept {
 pub struct Known(Mutex<HashMap<Pair, Counts>>);
 
 impl Known {
-    /// The numbers of this pair, if they are known. `dir`: the sandbox's folder.
-    pub fn get(&self, dir: &Path, pair: &Pair) -> Option<Counts> {
+    /// The numbers of this pair, if they are known.
+    pub fn get(&self, site: &Site, pair: &Pair) -> Option<Counts> {
+        // what the service knows was fetched before
+        self.kept(site.dir().ok(), pair)
+    }
+
+    /// Asks the service for all the numbers that it knows, at once; nothing to do where the sandbox is here.
+    pub fn fetch(&self, site: &Site, pairs: impl Iterator<Item = Pair>) -> Result<()> {
+        let Some(remote) = site.remote() else {
+            return Ok(());
+        };
+        let pairs: Vec<Pair> = pairs.collect();
+        let known: Vec<Option<Counts>> = remote.get(Ask::Known(pairs.clone()))?;
+        for (pair, counts) in pairs.iter().zip(known) {
+            counts.into_iter().for_each(|c| self.remember(pair, c));
+        }
+        Ok(())
+    }
+
+    /// The numbers of a pair; counted where they are not known.
+    pub fn counted(&self, site: &Site, pair: &Pair, progress: &dyn Progress) -> Result<Counts> {
+        if let Some(counts) = self.get(site, pair) {
+            return Ok(counts);
+        }
+        let Some(remote) = site.remote() else {
+            return Ok(Counts::of(&self.listed(site, pair, progress)?));
+        };
+        let counts = typed(remote.ask(Ask::Counts(pair.0.clone(), pair.1.clone()), progress)?)?;
+        self.remember(pair, counts);
+        Ok(counts)
+    }
+
+    /// The list of a pair. Its numbers are kept.
+    pub fn listed(&self, site: &Site, pair: &Pair, progress: &dyn Progress) -> Result<Vec<Change>> {
+        let (from, to) = (
+            State::Checkpoint(pair.0.clone()),
+            State::Checkpoint(pair.1.clone()),
+        );
+        let list = site.vault.changes(&from, &to, false, progress)?;
+        self.remember(pair, Counts::of(&list));
+        if let Ok(dir) = site.dir() {
+            self.put(dir, pair, Counts::of(&list));
+        }
+        Ok(list)
+    }
+
+    /// The numbers of this pair that are kept in memory or in the sandbox's folder.
+    fn kept(&self, dir: Option<&Path>, pair: &Pair) -> Option<Counts> {
         if let Some(c) = self.0.lock().ok().and_then(|m| m.get(pair).copied()) {
             return Some(c);
         }
-        let bytes = fs::read(file(dir, pair)).ok()?;
+        let bytes = fs::read(file(dir?, pair)).ok()?;
         let kept: Kept = serde_json::from_slice(&bytes).ok()?;
         (kept.v == VERSION).then(|| {
             self.remember(pair, kept.counts);
@@ -46,7 +95,7 @@ impl Known {
     }
 
     /// Keeps the numbers of a pair. A pool that cannot be written is no failure: they are counted again.
-    pub fn put(&self, dir: &Path, pair: &Pair, counts: Counts) {
+    fn put(&self, dir: &Path, pair: &Pair, counts: Counts) {
         self.remember(pair, counts);
         if let Err(e) = write(dir, pair, counts) {
             tracing::debug!("counted changes are not kept: {e}");
@@ -126,12 +175,12 @@ mod tests {
             ..Counts::default()
         };
         let first = Known::default();
-        assert_eq!(first.get(dir.path(), &pair(1, 2)), None);
+        assert_eq!(first.kept(Some(dir.path()), &pair(1, 2)), None);
         for n in 1..5 {
             first.put(dir.path(), &pair(n, n + 1), counts(u64::from(n)));
         }
         // another process
-        let known = |a, b| Known::default().get(dir.path(), &pair(a, b));
+        let known = |a, b| Known::default().kept(Some(dir.path()), &pair(a, b));
         assert_eq!(known(2, 3), Some(counts(2)));
         assert_eq!(known(3, 2), None);
         let at = |a, b| file(dir.path(), &pair(a, b));
@@ -149,7 +198,7 @@ mod tests {
         // a folder that cannot be written
         let none = dir.path().join("none/deeper");
         first.put(&none, &pair(1, 2), counts(7));
-        assert_eq!(first.get(&none, &pair(1, 2)), Some(counts(7)));
+        assert_eq!(first.kept(Some(&none), &pair(1, 2)), Some(counts(7)));
         forget(&none, &[id(1)]).expect("nothing there");
     }
 }

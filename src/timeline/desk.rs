@@ -1,19 +1,15 @@
 //! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
 
-use std::collections::{HashMap, HashSet};
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::counts::Known;
 use super::join::{self, Background};
+use super::notes::{Notes, notes};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
-use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError, State};
+use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError};
 use crate::progress::Progress;
-use crate::sandbox::quiet::{self, NotQuiet};
 use crate::sandbox::registry::{Earlier, Registry};
 use crate::sandbox::site::Site;
 
@@ -82,9 +78,15 @@ impl Desk {
             }
             None => None,
         };
-        if let Some(s) = &site {
-            notices.extend(interrupted(s));
-        }
+        let notes = match site.as_ref().map(notes) {
+            Some(Ok(notes)) => notes,
+            Some(Err(e)) => {
+                notices.push(e.to_string());
+                Notes::default()
+            }
+            None => Notes::default(),
+        };
+        notices.extend(notes.interrupted);
         let tracked_since = site.as_ref().map(|s| s.record.created);
         let older = |m: &Message| m.time.is_none_or(|t| tracked_since.is_none_or(|since| t < since));
         let earlier = match &conversation.summary.workspace {
@@ -94,8 +96,8 @@ impl Desk {
         let background = Background {
             tracked_since,
             earlier: earlier.clone(),
-            thinned: site.as_ref().map(thinned).unwrap_or_default(),
-            missed: site.as_ref().map(missed).unwrap_or_default(),
+            thinned: notes.thinned,
+            missed: notes.missed,
         };
         let timeline = Timeline {
             rows: join::rows(&conversation, checkpoints.as_deref(), &background),
@@ -154,6 +156,8 @@ impl Desk {
         let start = Instant::now();
         let mut left = 0;
         let spans = spans(rows);
+        let pairs = spans.iter().flat_map(|s| [s.turn.clone(), s.between.clone()]);
+        self.counts.fetch(site, pairs.flatten())?;
         for (row, span) in rows.iter_mut().zip(spans).rev() {
             if progress.cancelled() {
                 return Err(EngineError::Cancelled);
@@ -181,15 +185,12 @@ impl Desk {
         b: &CheckpointId,
         progress: &dyn Progress,
     ) -> Result<Counts, EngineError> {
-        if let Some(counts) = self.known(site, a, b) {
-            return Ok(counts);
-        }
-        Ok(Counts::of(&self.listed(site, a, b, progress)?))
+        self.counts.counted(site, &(a.clone(), b.clone()), progress)
     }
 
     /// The numbers of the list from one checkpoint to another, if they were counted before.
     pub fn known(&self, site: &Site, a: &CheckpointId, b: &CheckpointId) -> Option<Counts> {
-        self.counts.get(site.dir(), &(a.clone(), b.clone()))
+        self.counts.get(site, &(a.clone(), b.clone()))
     }
 
     /// The list from one checkpoint to another. Its numbers are kept.
@@ -200,11 +201,7 @@ impl Desk {
         b: &CheckpointId,
         progress: &dyn Progress,
     ) -> Result<Vec<Change>, EngineError> {
-        let (from, to) = (State::Checkpoint(a.clone()), State::Checkpoint(b.clone()));
-        let list = site.vault.changes(&from, &to, false, progress)?;
-        self.counts
-            .put(site.dir(), &(a.clone(), b.clone()), Counts::of(&list));
-        Ok(list)
+        self.counts.listed(site, &(a.clone(), b.clone()), progress)
     }
 }
 
@@ -237,59 +234,4 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
         spans[i].between = end.zip(next);
     }
     spans
-}
-
-/// What an operation that is under way or was cut short looks like to a command that only reads.
-pub fn interrupted(site: &Site) -> Option<String> {
-    match quiet::look(site.dir()) {
-        Err(NotQuiet::Interrupted { .. }) => {
-            Some("an operation was interrupted; run: respool recover".into())
-        }
-        Err(NotQuiet::UnderWay { .. }) => Some("another respool is changing the files now".into()),
-        Ok(()) => None,
-        Err(e @ NotQuiet::Io { .. }) => Some(e.to_string()),
-    }
-}
-
-/// Where the messages of removed checkpoints are remembered, in the sandbox's folder.
-pub const THINNED: &str = "thinned.jsonl";
-
-fn thinned(site: &Site) -> HashSet<String> {
-    let text = std::fs::read_to_string(site.dir().join(THINNED)).unwrap_or_default();
-    text.lines()
-        .filter_map(|l| serde_json::from_str::<String>(l).ok())
-        .collect()
-}
-
-/// Where the messages are remembered whose checkpoint the watcher could not take, in the sandbox's folder.
-const MISSED: &str = "missed.jsonl";
-/// That file does not grow beyond this.
-const MISSED_MOST: u64 = 4 << 20;
-
-#[derive(Serialize, Deserialize)]
-struct Missed {
-    message: String,
-    reason: String,
-}
-
-fn missed(site: &Site) -> HashMap<String, String> {
-    let text = std::fs::read_to_string(site.dir().join(MISSED)).unwrap_or_default();
-    text.lines()
-        .filter_map(|l| serde_json::from_str::<Missed>(l).ok())
-        .map(|m| (m.message, m.reason))
-        .collect()
-}
-
-/// Remembers why a message has no checkpoint, so that its row can say it.
-pub fn remember_missed(site: &Site, message: &str, reason: &str) -> std::io::Result<()> {
-    let path = site.dir().join(MISSED);
-    if std::fs::metadata(&path).is_ok_and(|m| m.len() > MISSED_MOST) {
-        return Ok(());
-    }
-    let line = serde_json::to_string(&Missed {
-        message: message.to_owned(),
-        reason: reason.to_owned(),
-    })?;
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-    file.write_all(format!("{line}\n").as_bytes())
 }

@@ -3,6 +3,7 @@
 pub mod counts;
 pub mod desk;
 pub mod join;
+pub mod notes;
 pub mod select;
 
 use chrono::{DateTime, Utc};

@@ -14,12 +14,13 @@ use crate::engine::{
     Change, CheckpointKind, Content, Counts, FileType, How, NewCheckpoint, PartKind, Selection, State,
 };
 use crate::failure::Kind;
-use crate::progress::{Progress, Silent};
+use crate::progress::{CancelFlag, Progress, Silent};
 use crate::rewind::journal::Record;
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, own_changes, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationKind, Outcome, Plan};
+use crate::sandbox::remote::{Ask, Remote};
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
 use crate::timeline::desk::{Desk, Opened, spans};
@@ -261,10 +262,8 @@ impl Backend for RealBackend {
         tools.recover(&Silent)?;
         let mut new = NewCheckpoint::of(CheckpointKind::Manual, How::Command);
         new.conversation = Some(opened.conversation.summary.id.clone());
-        let lock = tools.ground().lock()?;
         let started = Instant::now();
-        let taken = site.checkpoint(&new)?;
-        drop(lock);
+        let taken = tools.checkpoint(&new)?;
         Ok(Taken {
             id: taken.meta.id,
             ms: started.elapsed().as_millis() as u64,
@@ -276,18 +275,24 @@ impl Backend for RealBackend {
         let Some(site) = &opened.site else {
             return Ok(Vec::new());
         };
-        let records = Tools::of(site)?.log.records()?;
+        let records = Tools::of(site)?.records()?;
         Ok(records.iter().rev().map(Record::operation).collect())
     }
 
     fn watch(&self, store: &Path, changed: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
         let found = self.desk.library.at(store)?;
         let mut paths = found.0.watched(&found.1);
+        let changed: Arc<dyn Fn() + Send + Sync> = Arc::from(changed);
+        let mut far = None;
         if let Ok(opened) = self.known(store)
             && let Some(site) = &opened.site
         {
             // a hook's checkpoint and another window's rewind show up too
-            paths.extend([site.dir().join("snaps"), site.dir().join("ops")]);
+            match (site.dir(), site.remote()) {
+                (Ok(dir), _) => paths.extend([dir.join("snaps"), dir.join("ops")]),
+                (_, Some(remote)) => far = Some(Awaited::start(remote.clone(), Arc::clone(&changed))?),
+                (Err(e), None) => return Err(e.into()),
+            }
         }
         let failed =
             |e: notify::Error| Failure::new(Kind::Failed, format!("the store cannot be followed: {e}"), None);
@@ -301,7 +306,45 @@ impl Backend for RealBackend {
         for path in paths.iter().filter(|p| p.exists()) {
             watcher.watch(path, RecursiveMode::NonRecursive).map_err(failed)?;
         }
-        Ok(Box::new(watcher))
+        Ok(Box::new((watcher, far)))
+    }
+}
+
+/// Asks the service again and again what changed, until it is dropped.
+struct Awaited(Arc<CancelFlag>);
+
+struct Until(Arc<CancelFlag>);
+
+impl Progress for Until {
+    fn step(&self, _what: &'static str, _done: u64, _total: u64) {}
+    fn cancelled(&self) -> bool {
+        self.0.is_set()
+    }
+}
+
+impl Awaited {
+    fn start(remote: Remote, changed: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
+        let flag = Arc::new(CancelFlag::new());
+        let until = Until(Arc::clone(&flag));
+        let work = move || {
+            while !until.cancelled() {
+                match remote.ask(Ask::Wait, &until) {
+                    Ok(value) if value == true => changed(),
+                    Ok(_) => {}
+                    // the screens ask themselves, and show what is wrong
+                    Err(_) => return,
+                }
+            }
+        };
+        let started = std::thread::Builder::new().spawn(work);
+        started.map_err(|e| Failure::new(Kind::Failed, format!("cannot start: {e}"), None))?;
+        Ok(Self(flag))
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

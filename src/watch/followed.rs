@@ -14,8 +14,9 @@ use crate::engine::{
 use crate::progress::Silent;
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
-use crate::timeline::desk::{Desk, remember_missed};
+use crate::timeline::desk::Desk;
 use crate::timeline::join::{id_in, plain_id, text_hash};
+use crate::timeline::notes::remember_missed;
 
 /// Messages whose ids are remembered from the start.
 const KNOWN: usize = 64;

@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Change, Checkpoint, CheckpointId, CheckpointMeta, Content, Difference, EngineError, Entry, FileType,
-    Health, NewCheckpoint, PartKind, Restored, Result, Selection, State,
+    Health, NewCheckpoint, PartKind, Reader, Restored, Result, Selection, State,
 };
 use super::Vault;
 use crate::progress::Progress;
@@ -291,6 +291,15 @@ impl Vault for MemoryVault {
             return Err(EngineError::Cancelled);
         }
         Ok(compare::changes(&a, &b, times))
+    }
+
+    fn read_for(&self, _reader: &Reader, state: &State, path: &Path, limit: u64) -> Result<Content> {
+        // its files have no other owner
+        self.read(state, path, limit)
+    }
+
+    fn entries_for(&self, _reader: &Reader, state: &State, path: &Path) -> Result<Vec<Entry>> {
+        self.entries(state, path)
     }
 
     fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content> {

@@ -7,8 +7,8 @@ pub mod memory;
 use std::path::{Path, PathBuf};
 
 use super::{
-    Change, Checkpoint, CheckpointId, Content, Difference, Entry, NewCheckpoint, Restored, Result, Selection,
-    State,
+    Change, Checkpoint, CheckpointId, Content, Difference, Entry, NewCheckpoint, Reader, Restored, Result,
+    Selection, State,
 };
 use crate::progress::Progress;
 
@@ -49,6 +49,11 @@ pub trait Vault: Send + Sync {
     fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content>;
     /// The entries of one folder, sorted by name.
     fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>>;
+    /// As [`Vault::read`], for another user: refused where the permission bits of the file, or of a folder
+    /// above it, would not let that user read it. Checked on what is then read.
+    fn read_for(&self, reader: &Reader, state: &State, path: &Path, limit: u64) -> Result<Content>;
+    /// As [`Vault::entries`], for another user.
+    fn entries_for(&self, reader: &Reader, state: &State, path: &Path) -> Result<Vec<Entry>>;
     /// True if it is certain, without making a list, that nothing of this path differs between two checkpoints;
     /// false says nothing. (What lies below a folder is another path.)
     fn untouched(&self, _a: &CheckpointId, _b: &CheckpointId, _path: &Path) -> Result<bool> {

@@ -4,15 +4,16 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 use rustix::fs::{AtFlags, OFlags};
 
+use super::super::super::changes::open::components;
 use super::super::super::subvolume::{open_beneath, open_dir};
-use super::super::super::{CheckpointId, Content, EngineError, Entry, FileType, Result, State};
+use super::super::super::{CheckpointId, Content, EngineError, Entry, FileType, Reader, Result, State};
 use super::BtrfsVault;
 
 /// The tree to look into: for "now" the live one itself, as no snapshot is needed to look at one file.
@@ -79,6 +80,16 @@ impl BtrfsVault {
     pub fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>> {
         entries_in(self.tree(state)?.as_fd(), path)
     }
+
+    /// As [`BtrfsVault::read`], if this user may.
+    pub fn read_for(&self, reader: &Reader, state: &State, path: &Path, limit: u64) -> Result<Content> {
+        read_in_for(reader, self.tree(state)?.as_fd(), path, limit)
+    }
+
+    /// As [`BtrfsVault::entries`], if this user may.
+    pub fn entries_for(&self, reader: &Reader, state: &State, path: &Path) -> Result<Vec<Entry>> {
+        entries_in_for(reader, self.tree(state)?.as_fd(), path)
+    }
 }
 
 /// An inode changed this long before a snapshot cannot have been changed again after it with the same time.
@@ -115,6 +126,87 @@ impl BtrfsVault {
 
 /// As [`BtrfsVault::read`], below an open directory.
 pub(crate) fn read_in(root: impl AsFd, path: &Path, limit: u64) -> Result<Content> {
+    read_if(root, path, limit, |_| Ok(()))
+}
+
+/// As [`read_in`], if this user may.
+pub(crate) fn read_in_for(reader: &Reader, root: impl AsFd, path: &Path, limit: u64) -> Result<Content> {
+    let (folder, name) = passed(reader, root, path)?;
+    let may = |fd: &OwnedFd| match access(fd, path)? {
+        (uid, gid, mode, shut) if reader.may_read(uid, gid, mode, shut) => Ok(()),
+        _ => Err(reader_refused(path)),
+    };
+    read_if(folder, &name, limit, may)
+}
+
+/// As [`entries_in`], if this user may.
+pub(crate) fn entries_in_for(reader: &Reader, root: impl AsFd, path: &Path) -> Result<Vec<Entry>> {
+    let (folder, name) = passed(reader, root, path)?;
+    let dir = open_dir(folder, &name).map_err(lookup(path))?;
+    let (uid, gid, mode, shut) = access(&dir, path)?;
+    if !reader.may_read(uid, gid, mode, shut) || !reader.may_pass(uid, gid, mode, shut) {
+        return Err(reader_refused(path));
+    }
+    entries_of(&dir, path)
+}
+
+/// The error for a path that this user may not see.
+pub(in crate::engine::vault) fn reader_refused(path: &Path) -> EngineError {
+    EngineError::Refused {
+        why: format!("you may not read {}", crate::text::shown_path(path)),
+        path: Some(path.to_owned()),
+        hint: Some("its owner or root may".into()),
+    }
+}
+
+/// Owner, group, permission bits, and whether there is an access list.
+fn access(fd: &OwnedFd, path: &Path) -> Result<(u32, u32, u32, bool)> {
+    let failed = |e: rustix::io::Errno| EngineError::io("look at", path)(e.into());
+    let stat = rustix::fs::fstat(fd).map_err(failed)?;
+    let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let shut = match rustix::fs::getxattr(name, "system.posix_acl_access", &mut [0u8; 0]) {
+        Ok(n) => n > 0,
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => false,
+        Err(e) => return Err(failed(e)),
+    };
+    Ok((stat.st_uid, stat.st_gid, stat.st_mode & 0o7777, shut))
+}
+
+/// The folder that holds the last name of a path, if this user may go there. Each folder is checked on the very
+/// handle that the next name is looked up in.
+fn passed(reader: &Reader, root: impl AsFd, path: &Path) -> Result<(OwnedFd, PathBuf)> {
+    let names = components(path).map_err(|_| EngineError::NoPath {
+        path: path.to_owned(),
+    })?;
+    let mut folder =
+        open_beneath(root, Path::new("."), OFlags::PATH | OFlags::DIRECTORY).map_err(lookup(path))?;
+    let Some((last, above)) = names.split_last() else {
+        return Ok((folder, PathBuf::from(".")));
+    };
+    let pass = |fd: &OwnedFd| match access(fd, path)? {
+        (uid, gid, mode, shut) if reader.may_pass(uid, gid, mode, shut) => Ok(()),
+        _ => Err(reader_refused(path)),
+    };
+    pass(&folder)?;
+    for name in above {
+        let next = open_beneath(
+            &folder,
+            Path::new(OsStr::from_bytes(name)),
+            OFlags::PATH | OFlags::DIRECTORY,
+        );
+        folder = next.map_err(lookup(path))?;
+        pass(&folder)?;
+    }
+    Ok((folder, PathBuf::from(OsStr::from_bytes(last))))
+}
+
+/// `may`: asked about the open file before it is read.
+fn read_if(
+    root: impl AsFd,
+    path: &Path,
+    limit: u64,
+    may: impl FnOnce(&OwnedFd) -> Result<()>,
+) -> Result<Content> {
     let handle = open_beneath(root.as_fd(), path, OFlags::PATH).map_err(lookup(path))?;
     let stat = rustix::fs::fstat(&handle).map_err(|e| EngineError::io("look at", path)(e.into()))?;
     match file_type(stat.st_mode) {
@@ -136,6 +228,7 @@ pub(crate) fn read_in(root: impl AsFd, path: &Path, limit: u64) -> Result<Conten
     }
     // a fifo that takes the file's place meanwhile cannot block it, and is not read
     let fd = open_beneath(root, path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(lookup(path))?;
+    may(&fd)?;
     let stat = rustix::fs::fstat(&fd).map_err(|e| EngineError::io("look at", path)(e.into()))?;
     if file_type(stat.st_mode) != Some(FileType::File) {
         return Err(EngineError::NoPath {
@@ -154,10 +247,13 @@ pub(crate) fn read_in(root: impl AsFd, path: &Path, limit: u64) -> Result<Conten
 
 /// As [`BtrfsVault::entries`], below an open directory.
 pub(crate) fn entries_in(root: impl AsFd, path: &Path) -> Result<Vec<Entry>> {
-    let dir = open_dir(root, path).map_err(lookup(path))?;
+    entries_of(&open_dir(root, path).map_err(lookup(path))?, path)
+}
+
+fn entries_of(dir: &OwnedFd, path: &Path) -> Result<Vec<Entry>> {
     let mut out = Vec::new();
-    for name in super::super::super::catalog::names(&dir, path)? {
-        let stat = match rustix::fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+    for name in super::super::super::catalog::names(dir, path)? {
+        let stat = match rustix::fs::statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // removed meanwhile
             Err(rustix::io::Errno::NOENT) => continue,

@@ -9,7 +9,7 @@ use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::restore;
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
-    Restored, Result, Selection, State, ioctl, space, subvolume,
+    Reader, Restored, Result, Selection, State, ioctl, space, subvolume,
 };
 use crate::progress::Progress;
 
@@ -86,6 +86,14 @@ impl Vault for BtrfsVault {
 
     fn entries(&self, state: &State, path: &Path) -> Result<Vec<Entry>> {
         Self::entries(self, state, path)
+    }
+
+    fn read_for(&self, reader: &Reader, state: &State, path: &Path, limit: u64) -> Result<Content> {
+        Self::read_for(self, reader, state, path, limit)
+    }
+
+    fn entries_for(&self, reader: &Reader, state: &State, path: &Path) -> Result<Vec<Entry>> {
+        Self::entries_for(self, reader, state, path)
     }
 
     fn restore(

@@ -10,7 +10,8 @@ use super::manifest::Manifest;
 use crate::engine::changes::node::Node;
 use crate::engine::changes::open::{components, to_path};
 use crate::engine::restore::Objects;
-use crate::engine::{CheckpointId, Content, EngineError, Entry, FileType, Result};
+use crate::engine::vault::btrfs::look::reader_refused;
+use crate::engine::{CheckpointId, Content, EngineError, Entry, FileType, Reader, Result};
 
 /// Up to this size a content is compared with its hash before it is shown.
 const CHECKED: u64 = 16 << 20;
@@ -46,7 +47,37 @@ pub(super) fn lost(id: &CheckpointId, path: &Path, e: &std::io::Error) -> Engine
     }
 }
 
+impl Manifest {
+    /// Refused where a folder above, or (`itself`) the node, would not let this user look.
+    fn allows(&self, reader: &Reader, path: &Path) -> Result<()> {
+        let at = self.find(path)?;
+        let node = &self.nodes[at as usize];
+        let shut = |n: &Node| {
+            let facts = n.facts.as_deref();
+            facts.is_some_and(|f| f.xattrs.contains_key(&b"system.posix_acl_access"[..]))
+        };
+        let mut allowed = reader.may_read(node.uid, node.gid, node.mode, shut(node));
+        let mut above = node;
+        if node.is_dir() {
+            allowed &= reader.may_pass(node.uid, node.gid, node.mode, shut(node));
+        }
+        for _ in 0..node.depth {
+            above = &self.nodes[above.parent as usize];
+            allowed &= reader.may_pass(above.uid, above.gid, above.mode, shut(above));
+        }
+        if allowed || node.file_type == FileType::Link {
+            return Ok(());
+        }
+        Err(reader_refused(path))
+    }
+}
+
 impl CopyVault {
+    /// Refused where the permission bits in this checkpoint would not let this user look.
+    pub(super) fn allows(&self, reader: &Reader, id: &CheckpointId, path: &Path) -> Result<()> {
+        self.manifest(id)?.allows(reader, path)
+    }
+
     pub(super) fn read_kept(&self, id: &CheckpointId, path: &Path, limit: u64) -> Result<Content> {
         let manifest = self.manifest(id)?;
         let node = &manifest.nodes[manifest.find(path)? as usize];

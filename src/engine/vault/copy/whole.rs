@@ -12,10 +12,10 @@ use crate::engine::changes::recorded_changes;
 use crate::engine::changes::walk::{threads, walk_where};
 use crate::engine::restore::Recorded;
 use crate::engine::vault::Vault;
-use crate::engine::vault::btrfs::look::{entries_in, read_in};
+use crate::engine::vault::btrfs::look::{entries_in, entries_in_for, read_in, read_in_for};
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
-    Restored, Result, Selection, State,
+    Reader, Restored, Result, Selection, State,
 };
 use crate::progress::{Progress, Silent};
 
@@ -98,6 +98,26 @@ impl Vault for CopyVault {
         match state {
             State::Now => read_in(self.live()?, path, limit),
             State::Checkpoint(id) => self.read_kept(id, path, limit),
+        }
+    }
+
+    fn read_for(&self, reader: &Reader, state: &State, path: &Path, limit: u64) -> Result<Content> {
+        match state {
+            State::Now => read_in_for(reader, self.live()?, path, limit),
+            State::Checkpoint(id) => {
+                self.allows(reader, id, path)?;
+                self.read_kept(id, path, limit)
+            }
+        }
+    }
+
+    fn entries_for(&self, reader: &Reader, state: &State, path: &Path) -> Result<Vec<Entry>> {
+        match state {
+            State::Now => entries_in_for(reader, self.live()?, path),
+            State::Checkpoint(id) => {
+                self.allows(reader, id, path)?;
+                self.entries_kept(id, path)
+            }
         }
     }
 

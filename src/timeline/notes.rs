@@ -1,0 +1,90 @@
+//! What is remembered in a sandbox's folder beside its checkpoints: messages whose checkpoint was removed or could
+//! not be taken, and whether an operation is open.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{EngineError, Result};
+use crate::sandbox::quiet::{self, NotQuiet};
+use crate::sandbox::remote::Ask;
+use crate::sandbox::site::Site;
+
+/// Where the messages of removed checkpoints are remembered, in the sandbox's folder.
+pub const THINNED: &str = "thinned.jsonl";
+/// Where the messages are remembered whose checkpoint the watcher could not take, in the sandbox's folder.
+const MISSED: &str = "missed.jsonl";
+/// That file does not grow beyond this.
+const MISSED_MOST: u64 = 4 << 20;
+
+/// What is remembered of a sandbox.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Notes {
+    /// The messages whose checkpoint was removed.
+    pub thinned: HashSet<String>,
+    /// The messages without a checkpoint, each with the reason.
+    pub missed: HashMap<String, String>,
+    /// What an operation that is under way or was cut short looks like to a command that only reads.
+    pub interrupted: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Missed {
+    message: String,
+    reason: String,
+}
+
+/// Reads what is remembered.
+pub fn notes(site: &Site) -> Result<Notes> {
+    if let Some(remote) = site.remote() {
+        return remote.get(Ask::Notes);
+    }
+    let dir = site.dir()?;
+    Ok(Notes {
+        thinned: lines(&dir.join(THINNED)).into_iter().collect(),
+        missed: lines::<Missed>(&dir.join(MISSED))
+            .into_iter()
+            .map(|m| (m.message, m.reason))
+            .collect(),
+        interrupted: match quiet::look(dir) {
+            Err(NotQuiet::Interrupted { .. }) => {
+                Some("an operation was interrupted; run: respool recover".into())
+            }
+            Err(NotQuiet::UnderWay { .. }) => Some("another respool is changing the files now".into()),
+            Ok(()) => None,
+            Err(e @ NotQuiet::Io { .. }) => Some(e.to_string()),
+        },
+    })
+}
+
+fn lines<T: serde::de::DeserializeOwned>(path: &Path) -> Vec<T> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .filter_map(|l| serde_json::from_str(l).ok())
+        .collect()
+}
+
+/// Remembers why a message has no checkpoint, so that its row can say it.
+pub fn remember_missed(site: &Site, message: &str, reason: &str) -> Result<()> {
+    if let Some(remote) = site.remote() {
+        return remote.get(Ask::Missed(message.to_owned(), reason.to_owned()));
+    }
+    let path = site.dir()?.join(MISSED);
+    if std::fs::metadata(&path).is_ok_and(|m| m.len() > MISSED_MOST) {
+        return Ok(());
+    }
+    let write = || -> std::io::Result<()> {
+        let line = serde_json::to_string(&Missed {
+            message: message.to_owned(),
+            reason: reason.to_owned(),
+        })?;
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)?;
+        file.write_all(format!("{line}\n").as_bytes())
+    };
+    write().map_err(EngineError::io("write", &path))
+}
