@@ -34,6 +34,7 @@ pub mod process;
 pub mod progress;
 pub mod rewind;
 pub mod sandbox;
+pub mod service;
 pub mod text;
 pub mod timeline;
 pub mod tui;

@@ -14,6 +14,7 @@ use crate::paths::{self, Who};
 use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
 use crate::sandbox::site::Site;
+use crate::service::client::Client;
 use crate::timeline::Timeline;
 use crate::timeline::desk::{Desk, Opened};
 use crate::timeline::notes::notes;
@@ -53,6 +54,23 @@ impl Subject {
     }
 }
 
+/// The variable that names another socket of the service.
+const SOCKET: &str = "RESPOOL_SOCKET";
+
+/// For an ordinary user, what this process may not do is asked of the service, where there is one.
+pub fn with_service(registry: Registry, env: &paths::Env) -> Result<Registry, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(registry);
+    }
+    let socket = env.get(SOCKET).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let socket = socket.unwrap_or_else(|| crate::service::SOCKET.into());
+    let client = Client::connect(&socket, registry.named())?;
+    Ok(match client {
+        Some(client) => registry.with_line(std::sync::Arc::new(client)),
+        None => registry,
+    })
+}
+
 impl App {
     /// From the options.
     pub fn new(global: Global) -> Result<Self, Failure> {
@@ -71,7 +89,8 @@ impl App {
             }
             None => who.state_dir(&env),
         };
-        let desk = Desk::new(Library::new(who.roots(&env, &cwd)), Registry::new(&state, named));
+        let registry = with_service(Registry::new(&state, named), &env)?;
+        let desk = Desk::new(Library::new(who.roots(&env, &cwd)), registry);
         Ok(Self {
             out,
             global,

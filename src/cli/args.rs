@@ -69,6 +69,29 @@ pub struct Global {
     /// Print what would be done and change nothing.
     #[arg(long, global = true)]
     pub dry_run: bool,
+    /// The service's own: for whom it works, as UID:PID.
+    #[arg(long, global = true, hide = true, value_name = "UID:PID")]
+    pub behalf: Option<Behalf>,
+}
+
+/// For whom the service works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behalf {
+    /// The user.
+    pub uid: u32,
+    /// The process that asked.
+    pub pid: i32,
+}
+
+impl std::str::FromStr for Behalf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':');
+        let parsed = parts.and_then(|(u, p)| Some((u.parse().ok()?, p.parse().ok()?)));
+        let (uid, pid) = parsed.ok_or("it must be UID:PID")?;
+        Ok(Self { uid, pid })
+    }
 }
 
 /// A vault to choose.
@@ -246,6 +269,12 @@ pub enum Command {
     },
     /// Tell what works here, what is missing, and the command that mends it.
     Doctor,
+    /// Do the privileged work for ordinary users, over a socket; as root.
+    Service {
+        /// Listen here [default: /run/respool.sock, or what systemd hands over].
+        #[arg(long, value_name = "FILE")]
+        socket: Option<PathBuf>,
+    },
     /// Print the completions of a shell.
     Completions {
         /// The shell.

@@ -2,27 +2,38 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::app::with_service;
 use super::app::{App, CANCEL};
 use super::args::VaultChoice;
+use super::forward::order;
 use super::open::{end, options, show};
 use super::output::{Done, Failure};
 use crate::demo::run::{headless, play_all};
-use crate::demo::stage::Stage;
-use crate::failure::Kind;
+use crate::demo::stage::{Helper, Keeper, Stage};
+use crate::engine::{EngineError, Result as EngineResult};
+use crate::failure::{Kind, Report};
+use crate::paths;
+use crate::sandbox::registry::Registry;
+use crate::service::manage::Verb;
 use crate::text::{shell_word, shown_path};
 use crate::tui::real::RealBackend;
 use crate::tui::state::End;
 
 /// Shows the main job in a scratch sandbox.
 pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&Path>, keep: bool) -> Done {
-    let copies = vault == VaultChoice::Copy;
-    if !copies && !rustix::process::geteuid().is_root() {
-        return Err(
-            Failure::new(Kind::Refused, "the demo needs root: it mounts a file system")
-                .hint("run: sudo respool demo; or, without root: respool demo --vault copy"),
-        );
-    }
+    let keeper = match vault {
+        VaultChoice::Copy => Keeper::Copies,
+        VaultChoice::Btrfs if rustix::process::geteuid().is_root() => Keeper::Pool,
+        VaultChoice::Btrfs if app.desk.registry.line().is_some() => Keeper::Service(Arc::new(ByService)),
+        VaultChoice::Btrfs => {
+            return Err(
+                Failure::new(Kind::Refused, "the demo needs root: it mounts a file system")
+                    .hint("run: sudo respool demo; or, without root: respool demo --vault copy"),
+            );
+        }
+    };
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !without_terminal && !terminal {
         return Err(Failure::new(Kind::Usage, "the demo needs a terminal")
@@ -30,7 +41,7 @@ pub fn run(app: &App, without_terminal: bool, vault: VaultChoice, dir: Option<&P
     }
     super::signals::cancel_on_signals();
     let dir = dir.map(|d| app.cwd.join(d));
-    let stage = Stage::set(dir.as_deref(), keep, copies)?;
+    let stage = Stage::set(dir.as_deref(), keep, keeper)?;
     let done = if without_terminal {
         report(app, &stage).map(|()| End::Quit)
     } else {
@@ -92,4 +103,41 @@ fn screens(app: &App, stage: &Stage) -> Result<End, Failure> {
     }
     let options = options(app, Some(stage.store.clone()))?;
     show(RealBackend::new(stage.desk()), options)
+}
+
+/// The scratch sandbox of a user who is not root, by the service.
+struct ByService;
+
+fn plain(e: Failure) -> EngineError {
+    EngineError::Remote(Report {
+        kind: e.kind,
+        message: e.message,
+        path: e.path,
+        hint: e.hint,
+    })
+}
+
+impl Helper for ByService {
+    fn registry(&self, state: &Path) -> EngineResult<Registry> {
+        with_service(Registry::new(state, true), &paths::environment()).map_err(plain)
+    }
+
+    fn track(&self, registry: &Registry, dir: &Path) -> EngineResult<()> {
+        order(registry, Verb::Track(dir.to_owned(), "1G".into()))
+            .map_err(plain)
+            .map(drop)
+    }
+
+    fn clear(&self, registry: &Registry, dir: &Path) -> EngineResult<()> {
+        let Some(site) = registry.find(dir)? else {
+            return Ok(());
+        };
+        let sandbox = site.record.id.clone();
+        drop(site);
+        order(registry, Verb::Untrack(dir.to_owned())).map_err(plain)?;
+        order(registry, Verb::Prune(sandbox, None, None, None)).map_err(plain)?;
+        let state = registry.state_dir();
+        std::fs::remove_dir_all(state).map_err(EngineError::io("remove", state))?;
+        order(registry, Verb::PoolUnmount).map_err(plain).map(drop)
+    }
 }

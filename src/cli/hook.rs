@@ -63,7 +63,7 @@ fn in_time(state_dir: Option<PathBuf>, call: &Call) -> Result<Taken, String> {
             std::process::exit(code);
         }
     });
-    let taken = carry_out(&registry(state_dir), call);
+    let taken = registry(state_dir).and_then(|r| carry_out(&r, call));
     if answered.swap(true, Ordering::SeqCst) {
         // the other thread is ending the process
         loop {
@@ -73,10 +73,11 @@ fn in_time(state_dir: Option<PathBuf>, call: &Call) -> Result<Taken, String> {
     taken
 }
 
-fn registry(state_dir: Option<PathBuf>) -> Registry {
+fn registry(state_dir: Option<PathBuf>) -> Result<Registry, String> {
     let env = paths::environment();
-    match state_dir {
+    let registry = match state_dir {
         Some(dir) => Registry::new(&paths::settled(&dir).unwrap_or(dir), true),
         None => Registry::new(&Who::invoking(&env).state_dir(&env), false),
-    }
+    };
+    super::app::with_service(registry, &env).map_err(|e| e.message)
 }

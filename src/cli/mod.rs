@@ -10,6 +10,7 @@ mod demo;
 mod diff;
 mod docker;
 mod doctor;
+mod forward;
 mod hook;
 mod hooks;
 mod open;
@@ -19,6 +20,7 @@ mod pool;
 mod prune;
 mod rewind;
 mod sandboxes;
+mod service;
 mod shell;
 mod signals;
 mod timeline;
@@ -167,6 +169,9 @@ fn dispatch(cli: Cli) -> Done {
 }
 
 fn with_app(app: App, command: Command) -> Done {
+    if let Some(verb) = forward::verb(&app, &command)? {
+        return forward::run(&app, verb);
+    }
     match command {
         Command::Demo {
             headless,
@@ -174,6 +179,7 @@ fn with_app(app: App, command: Command) -> Done {
             dir,
             keep,
         } => demo::run(&app, headless, vault, dir.as_deref(), keep),
+        Command::Service { socket } => service::run(&app, socket),
         Command::Track(args) => track::track(&app, &args),
         Command::Untrack { dir } => track::untrack(&app, &dir),
         Command::Sandboxes => sandboxes::run(&app),

@@ -5,8 +5,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::app::App;
+use super::forward::may;
 use super::output::{Done, Failure};
 use crate::engine::catalog::SandboxDir;
+use crate::failure::Kind;
 use crate::rewind::adopt::recover_adoption;
 use crate::rewind::copies::recover_copy;
 use crate::rewind::journal::{Log, Record};
@@ -15,6 +17,7 @@ use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationState, RewindError};
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
+use crate::service::manage::Verb;
 use crate::text::{age, shown, shown_path};
 
 /// The operations of a sandbox, newest first.
@@ -149,6 +152,11 @@ pub fn recover(app: &App) -> Done {
         return interrupted(app);
     }
     let mut recovered = recover_adoptions(app, None)?;
+    if let Some(done) = super::forward::document(app, Verb::Recover)? {
+        let done: Vec<Recovered> = serde_json::from_value(done)
+            .map_err(|e| Failure::new(Kind::Failed, format!("the service's answer: {e}")))?;
+        recovered.extend(done);
+    }
     let Census {
         pools: _,
         sandboxes,
@@ -167,11 +175,12 @@ pub fn recover(app: &App) -> Done {
     let all = sandboxes.into_iter().map(|(_, l)| l);
     for listed in all.chain(copies.into_iter().map(|(_, l)| l)) {
         let Ok(record) = listed.record else { continue };
-        if !record.tracked {
+        if !record.tracked || !may(app, &record) {
             continue;
         }
         match app.desk.registry.by_id(&record.id) {
-            Ok(Some(site)) if Tools::of(&site)?.busy()? => {
+            // for the service's own clients what is under way is waited for
+            Ok(Some(site)) if app.global.behalf.is_none() && Tools::of(&site)?.busy()? => {
                 let path = shown_path(site.path());
                 app.out
                     .say(format!("respool: another respool is changing {path}: left to it"));

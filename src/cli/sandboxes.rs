@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::forward::{document, may};
 use super::output::Done;
 use crate::engine::catalog::Listed;
 use crate::engine::pool::Pool;
@@ -14,6 +15,7 @@ use crate::failure::Explain;
 use crate::rewind::adopt::shows;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
+use crate::service::manage::Verb;
 use crate::text::{count, json_path, shown, shown_path, size};
 
 /// Lists what is tracked.
@@ -39,8 +41,25 @@ pub fn run(app: &App) -> Done {
             app.out.say(format!("  hint: {hint}"));
         }
     }
-    let mut rows: Vec<Value> = all.iter().map(|(i, l)| row(&pools[*i], l)).collect();
-    rows.extend(copies.iter().map(|(dir, l)| copy_row(dir, l)));
+    let ours = |l: &Listed| {
+        l.record
+            .as_ref()
+            .map_or(app.global.behalf.is_none(), |r| may(app, r))
+    };
+    let mut rows: Vec<Value> = all
+        .iter()
+        .filter(|(_, l)| ours(l))
+        .map(|(i, l)| row(&pools[*i], l))
+        .collect();
+    rows.extend(
+        copies
+            .iter()
+            .filter(|(_, l)| ours(l))
+            .map(|(dir, l)| copy_row(dir, l)),
+    );
+    if let Some(Value::Array(more)) = document(app, Verb::Sandboxes)? {
+        rows.extend(more);
+    }
     app.out.result(&rows, || {
         let mut out = String::new();
         for r in &rows {
@@ -134,6 +153,9 @@ pub fn space(app: &App) -> Done {
     let mut sandboxes = Vec::new();
     for (i, l) in all {
         let Ok(record) = l.record else { continue };
+        if !may(app, &record) {
+            continue;
+        }
         let (path, pool) = (record.path.clone(), i);
         let again = app.desk.registry.by_id(&record.id).ok().flatten();
         let number = again
@@ -152,6 +174,11 @@ pub fn space(app: &App) -> Done {
         let bytes = site.and_then(|s| s.vault.used().ok());
         sandboxes
             .push(json!({"id": record.id, "path": path, "pool": null, "checkpoints": count, "bytes": bytes}));
+    }
+    if let Some(mut more) = document(app, Verb::Space)? {
+        for (own, name) in [(&mut list, "pools"), (&mut sandboxes, "sandboxes")] {
+            own.extend(more[name].as_array_mut().map(std::mem::take).unwrap_or_default());
+        }
     }
     let doc = json!({"pools": list, "sandboxes": sandboxes});
     app.out.result(&doc, || {

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::app::App;
 use super::args::{TrackArgs, VaultChoice};
+use super::forward::must;
 use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure};
 use super::pool::bytes;
@@ -137,7 +138,8 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     if home.starts_with(&path) {
         return Err(at_home("contains"));
     }
-    let plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
+    let mut plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
+    plan.only_of = app.global.behalf.map(|b| b.uid).filter(|uid| *uid != 0);
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(&plan));
     }
@@ -288,6 +290,7 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
         .path(path)
         .hint("untrack the workspace itself"));
     }
+    must(app, &site.record)?;
     recover_first(app, &site)?;
     let plan = untrack_plan(&site)?;
     if app.global.dry_run {

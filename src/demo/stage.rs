@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{Local, TimeDelta};
 use rustix::fs::{FlockOperation, flock};
@@ -14,7 +15,7 @@ use super::{DemoError, Result, digest, replay};
 use crate::conversation::Library;
 use crate::engine::catalog;
 use crate::engine::pool::Pool;
-use crate::engine::{CheckpointKind, EngineError, How, NewCheckpoint, image};
+use crate::engine::{CheckpointKind, EngineError, How, NewCheckpoint, Result as EngineResult, image};
 use crate::paths::Env;
 use crate::progress::Progress;
 use crate::rewind::adopt::shows;
@@ -34,11 +35,32 @@ const PREFIX: &str = "respool-demo-";
 /// The file in it that is locked as long as the demo runs.
 const LOCK: &str = "lock";
 
+/// Who keeps the checkpoints of the scratch sandbox.
+#[derive(Clone)]
+pub enum Keeper {
+    /// A pool of its own; needs root.
+    Pool,
+    /// They are copies; needs nothing.
+    Copies,
+    /// The service, for a user who is not root.
+    Service(Arc<dyn Helper>),
+}
+
+/// Does what needs root, where this process may not.
+pub trait Helper: Send + Sync {
+    /// The sandboxes of this state folder.
+    fn registry(&self, state: &Path) -> EngineResult<Registry>;
+    /// Puts a folder under respool.
+    fn track(&self, registry: &Registry, dir: &Path) -> EngineResult<()>;
+    /// Gives it back, with no checkpoint kept. `state` is gone after it.
+    fn clear(&self, registry: &Registry, dir: &Path) -> EngineResult<()>;
+}
+
 /// The scratch sandbox.
 pub struct Stage {
     root: PathBuf,
     keep: bool,
-    copies: bool,
+    keeper: Keeper,
     /// The recording.
     pub recording: Recording,
     /// The workspace.
@@ -75,8 +97,8 @@ fn sweep() {
 
 impl Stage {
     /// Makes the folder and the workspace's initial state. In `dir` (made if it is not there), or in the
-    /// temporary folder. `copies`: its checkpoints will be copies, which needs no root.
-    pub fn set(dir: Option<&Path>, keep: bool, copies: bool) -> Result<Self> {
+    /// temporary folder.
+    pub fn set(dir: Option<&Path>, keep: bool, keeper: Keeper) -> Result<Self> {
         let recording = Recording::load()?;
         let root = match dir {
             Some(dir) => {
@@ -98,15 +120,23 @@ impl Stage {
         let lock = root.join(LOCK);
         let lock = fs::File::create(&lock).map_err(DemoError::io("make", &lock))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(DemoError::io("lock", &root))?;
+        let state = root.join("state");
+        let registry = match &keeper {
+            Keeper::Service(helper) => {
+                fs::create_dir(&state).map_err(DemoError::io("make", &state))?;
+                helper.registry(&state)?
+            }
+            Keeper::Pool | Keeper::Copies => Registry::new(&state, true),
+        };
         let stage = Self {
             workspace: root.join(&recording.project),
             store: root
                 .join("conversations")
                 .join(recording.conversation.replace('-', "")),
-            registry: Registry::new(&root.join("state"), true),
+            registry,
             root,
             keep,
-            copies,
+            keeper,
             recording,
             _lock: lock,
         };
@@ -129,7 +159,10 @@ impl Stage {
     /// Puts the workspace under respool, on a new pool or with copies.
     pub fn track(&self, progress: &dyn Progress) -> Result<()> {
         self.registry.prepare()?;
-        if self.copies {
+        if let Keeper::Service(helper) = &self.keeper {
+            return Ok(helper.track(&self.registry, &self.workspace)?);
+        }
+        if matches!(self.keeper, Keeper::Copies) {
             let copies = self.registry.copies();
             let plan = copy_plan(&self.workspace, &copies, progress)?;
             track_copy(&copies, &plan, progress)?;
@@ -193,6 +226,11 @@ impl Stage {
 
     /// Unmounts everything and removes the folder, unless it is to be kept.
     pub fn clear(&self) -> Result<()> {
+        if let Keeper::Service(helper) = &self.keeper
+            && !self.keep
+        {
+            helper.clear(&self.registry, &self.workspace)?;
+        }
         clear(&self.root, &self.registry, self.keep)
     }
 }

@@ -50,6 +50,7 @@ pub fn copy_plan(path: &Path, copies: &Path, progress: &dyn Progress) -> Result<
                 .into(),
         ],
         blockers,
+        only_of: None,
     })
 }
 

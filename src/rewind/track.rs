@@ -59,6 +59,9 @@ pub struct TrackPlan {
     pub steps: Vec<String>,
     /// What stands in the way.
     pub blockers: Vec<Blocker>,
+    /// The user whose folder it must be, where it is tracked on behalf of one.
+    #[serde(skip)]
+    pub only_of: Option<u32>,
 }
 
 fn path_text<S: serde::Serializer>(path: &Path, s: S) -> std::result::Result<S::Ok, S::Error> {
@@ -151,6 +154,7 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
         bytes,
         steps,
         blockers,
+        only_of: None,
     })
 }
 
@@ -184,6 +188,13 @@ pub fn track(pool: &Pool, plan: &TrackPlan, progress: &dyn Progress) -> Result<T
     }
     let folder = bind::open_exact(path).map_err(EngineError::io("open", path))?;
     let owner = bind::stat(&folder).map_err(EngineError::io("look at", path))?;
+    if plan.only_of.is_some_and(|uid| uid != owner.st_uid) {
+        return Err(RewindError::Refused {
+            why: format!("{} belongs to user {}", shown_path(path), owner.st_uid),
+            path: Some(path.clone()),
+            hint: Some("its owner or root may track it".into()),
+        });
+    }
     let record = SandboxRecord {
         v: RECORD_VERSION,
         id: random_id("sb"),

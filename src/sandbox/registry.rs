@@ -72,6 +72,15 @@ impl Registry {
         self
     }
 
+    /// The same without the service.
+    #[must_use]
+    pub fn without_line(&self) -> Self {
+        Self {
+            line: None,
+            ..self.clone()
+        }
+    }
+
     /// The line to the service, if there is one.
     pub fn line(&self) -> Option<&Arc<dyn Line>> {
         self.line.as_ref()

@@ -111,7 +111,9 @@ pub fn carry_out(registry: &Registry, call: &Call) -> Result<Taken, String> {
     let site = match registry.find(&call.workspace) {
         Ok(Some(site)) => site,
         // without root neither pools nor their list can be read: do not say that the folder is not tracked
-        _ if !rustix::process::geteuid().is_root() => return Err(NEEDS_ROOT.into()),
+        _ if registry.line().is_none() && !rustix::process::geteuid().is_root() => {
+            return Err(NEEDS_ROOT.into());
+        }
         Ok(None) => return Err(format!("{} is not tracked", shown_path(&call.workspace))),
         Err(e) => return Err(words(&e)),
     };

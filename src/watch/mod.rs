@@ -6,7 +6,7 @@ pub mod hook;
 pub mod hooks;
 mod newcomers;
 mod presence;
-mod take;
+pub mod take;
 pub mod watcher;
 
 pub use presence::is_watched;

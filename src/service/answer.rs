@@ -1,0 +1,277 @@
+//! What is answered to whom.
+
+use std::path::{Component, Path};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use notify::{RecursiveMode, Watcher};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::manage;
+use super::peer::Peer;
+use super::tenant::Realm;
+use crate::engine::catalog::SandboxRecord;
+use crate::engine::{CheckpointKind, EngineError, NewCheckpoint, Selection};
+use crate::failure::{Explain, Kind, Report};
+use crate::progress::Progress;
+use crate::rewind::OperationKind;
+use crate::rewind::remote::{Operate, answer as operate};
+use crate::rewind::run::Order;
+use crate::sandbox::remote::{Ask, Request};
+use crate::sandbox::site::Site;
+use crate::text::{ExactPath, shown_path};
+use crate::timeline::counts::Known;
+use crate::timeline::notes::{notes, remember_missed};
+use crate::watch::take::take;
+
+/// The longest text that is kept on behalf of a client, in bytes.
+const TEXT: usize = 2000;
+/// The largest content that is sent.
+const CONTENT: u64 = 1 << 30;
+/// How long [`Ask::Wait`] waits.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// One connection's view.
+pub struct View {
+    /// Who asks.
+    pub peer: Peer,
+    /// About which state.
+    pub realm: Realm,
+    /// Numbers of change lists, shared by all connections.
+    pub counts: Arc<Known>,
+}
+
+fn report(e: impl Explain) -> Report {
+    Report::of(&e)
+}
+
+fn refused(message: impl Into<String>, hint: Option<&str>) -> Report {
+    Report {
+        kind: Kind::Refused,
+        message: message.into(),
+        path: None,
+        hint: hint.map(str::to_owned),
+    }
+}
+
+fn value(of: impl Serialize) -> Result<Value, Report> {
+    serde_json::to_value(of).map_err(|e| Report {
+        kind: Kind::Failed,
+        message: format!("the answer cannot be written: {e}"),
+        path: None,
+        hint: None,
+    })
+}
+
+impl View {
+    /// Answers one request.
+    pub fn answer(&self, request: Request, progress: &dyn Progress) -> Result<Value, Report> {
+        match request {
+            Request::Find(path) => self.shown(self.realm.registry.find(absolute(&path)?).map_err(report)?),
+            Request::ById(id) => self.shown(self.realm.registry.by_id(&id).map_err(report)?),
+            Request::Earlier(path) => {
+                let mut all = self.realm.registry.earlier(absolute(&path)?);
+                all.retain(|e| self.may(&e.record));
+                value(all)
+            }
+            Request::Of(sandbox, ask) => self.about(&self.site(&sandbox)?, ask, progress),
+            Request::Manage(order) => value(manage::run(self, order, progress)?),
+            Request::Library(_) => Err(refused("conversations are not read by the service", None)),
+        }
+    }
+
+    /// Root may all; others their own.
+    fn may(&self, record: &SandboxRecord) -> bool {
+        self.peer.uid == 0 || record.uid == self.peer.uid
+    }
+
+    fn shown(&self, site: Option<Site>) -> Result<Value, Report> {
+        match site {
+            Some(site) if !self.may(&site.record) => Err(foreign(&site.record)),
+            site => value(site.map(|s| s.record)),
+        }
+    }
+
+    /// The sandbox, if the peer may have it. The peer's terminal is never stopped.
+    fn site(&self, id: &str) -> Result<Site, Report> {
+        let none = || Report {
+            kind: Kind::NotFound,
+            message: format!("there is no sandbox {}", crate::text::shown(id)),
+            path: None,
+            hint: Some("respool sandboxes lists them".into()),
+        };
+        let site = self.realm.registry.by_id(id).map_err(report)?.ok_or_else(none)?;
+        if self.may(&site.record) {
+            Ok(site.on_behalf(self.peer.pid))
+        } else {
+            Err(foreign(&site.record))
+        }
+    }
+
+    /// What writes is done only for a process that still lives: of one that is gone it is not known who it was.
+    fn living(&self) -> Result<(), Report> {
+        if self.peer.alive() {
+            return Ok(());
+        }
+        Err(refused("who asks is gone", None))
+    }
+
+    fn about(&self, site: &Site, ask: Ask, progress: &dyn Progress) -> Result<Value, Report> {
+        if ask.writes() {
+            self.living()?;
+        }
+        let vault = &site.vault;
+        match ask {
+            Ask::Checkpoints => value(vault.checkpoints().map_err(report)?),
+            Ask::Label(id, label) => value(vault.label(&id, &label).map_err(report)?),
+            Ask::Pin(id, pinned) => value(vault.pin(&id, pinned).map_err(report)?),
+            Ask::Late(id, paths) => value(vault.mark_late(&id, paths).map_err(report)?),
+            Ask::Guard => value(vault.guard().map_err(report)?),
+            Ask::NotCovered => {
+                let paths = site.not_covered().map_err(report)?;
+                value(paths.into_iter().map(ExactPath).collect::<Vec<_>>())
+            }
+            Ask::Changes(a, b, times) => value(vault.changes(&a, &b, times, progress).map_err(report)?),
+            Ask::Read(state, path, limit) => {
+                let limit = limit.min(CONTENT);
+                let reader = self.peer.reader();
+                value(vault.read_for(&reader, &state, &path, limit).map_err(report)?)
+            }
+            Ask::Entries(state, path) => value(
+                vault
+                    .entries_for(&self.peer.reader(), &state, &path)
+                    .map_err(report)?,
+            ),
+            Ask::Untouched(a, b, path) => value(vault.untouched(&a, &b, &path).map_err(report)?),
+            Ask::Denied(target, selection) => {
+                value(vault.denied(&target, &selection, progress).map_err(report)?)
+            }
+            Ask::Warm => value(vault.warm().map_err(report)?),
+            Ask::Take(new) => value(take(site, &allowed(new)?).map_err(report)?),
+            Ask::Holders => value(site.holders().map_err(report)?),
+            Ask::Notes => value(notes(site).map_err(report)?),
+            Ask::Missed(message, reason) => {
+                short(&message)?;
+                short(&reason)?;
+                value(remember_missed(site, &message, &reason).map_err(report)?)
+            }
+            Ask::Known(pairs) => {
+                let known = pairs.iter().map(|pair| self.counts.get(site, pair));
+                value(known.collect::<Vec<_>>())
+            }
+            Ask::Counts(a, b) => value(self.counts.counted(site, &(a, b), progress).map_err(report)?),
+            Ask::Wait => value(wait(site, progress)?),
+            Ask::Operate(order) => self.operate(site, order, progress),
+        }
+    }
+
+    fn operate(&self, site: &Site, order: Value, progress: &dyn Progress) -> Result<Value, Report> {
+        let order: Operate = serde_json::from_value(order).map_err(|e| Report {
+            kind: Kind::Usage,
+            message: format!("it cannot be understood: {e}"),
+            path: None,
+            hint: None,
+        })?;
+        let order = match order {
+            Operate::Checkpoint(new) => Operate::Checkpoint(allowed(new)?),
+            Operate::Run(order) => Operate::Run(fitting(order)?),
+            other => other,
+        };
+        operate(site, &order, progress).map_err(report)
+    }
+}
+
+fn foreign(record: &SandboxRecord) -> Report {
+    Report {
+        kind: Kind::Refused,
+        message: format!("{} belongs to user {}", shown_path(&record.path), record.uid),
+        path: Some(record.path.clone()),
+        hint: Some("its owner or root may".into()),
+    }
+}
+
+fn absolute(path: &Path) -> Result<&Path, Report> {
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(refused(format!("{} is no absolute path", shown_path(path)), None))
+}
+
+fn short(text: &str) -> Result<(), Report> {
+    if text.len() <= TEXT {
+        return Ok(());
+    }
+    Err(refused(
+        format!("a text of {} bytes, {TEXT} at most", text.len()),
+        None,
+    ))
+}
+
+/// A checkpoint that an owner may ask for; the others respool makes itself.
+fn allowed(new: NewCheckpoint) -> Result<NewCheckpoint, Report> {
+    let kind = matches!(
+        new.kind,
+        CheckpointKind::Message | CheckpointKind::TurnEnd | CheckpointKind::Manual
+    );
+    if !kind || new.operation.is_some() {
+        return Err(refused(
+            "checkpoints of that kind are made by respool itself",
+            None,
+        ));
+    }
+    Ok(new)
+}
+
+/// An order that an owner may give: back to a checkpoint, for paths inside the part.
+fn fitting(order: Order) -> Result<Order, Report> {
+    if !matches!(
+        order.kind,
+        OperationKind::Rewind | OperationKind::Undo | OperationKind::Redo
+    ) {
+        return Err(refused("no such operation goes back to a checkpoint", None));
+    }
+    short(&order.words)?;
+    if let Selection::Paths(paths) = &order.selection {
+        let inside = |p: &Path| {
+            p.components()
+                .all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
+        };
+        if let Some(bad) = paths.iter().find(|p| !inside(p)) {
+            return Err(refused(
+                format!("{} leads out of the workspace", shown_path(bad)),
+                None,
+            ));
+        }
+    }
+    Ok(order)
+}
+
+/// Waits for a change of the checkpoints or the log; false if none came in time.
+fn wait(site: &Site, progress: &dyn Progress) -> Result<bool, Report> {
+    let dir = site.dir().map_err(report)?;
+    let (tell, changes) = channel();
+    let failed = |e: notify::Error| refused(format!("the checkpoints cannot be followed: {e}"), None);
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|e| !e.kind.is_access()) {
+            // nobody waits any more: the answer was given
+            tell.send(()).unwrap_or_default();
+        }
+    })
+    .map_err(failed)?;
+    for path in [dir.join("snaps"), dir.join("ops")].iter().filter(|p| p.exists()) {
+        watcher.watch(path, RecursiveMode::NonRecursive).map_err(failed)?;
+    }
+    let until = Instant::now() + WAIT;
+    while Instant::now() < until && !progress.cancelled() {
+        match changes.recv_timeout(Duration::from_millis(500)) {
+            Ok(()) => return Ok(true),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(report(EngineError::Cancelled));
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,153 @@
+//! Which state a request is about. Without `--state-dir` it is the service's own. A state folder that an ordinary user
+//! names is kept in a folder of the service's, one for each user and name: no path of the user's is written to as root.
+//! What is in it was made for that user alone, who may also remove it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::peer::Peer;
+use crate::sandbox::registry::Registry;
+
+/// The folder of users' states, in the service's own state folder.
+const USERS: &str = "users";
+/// The name that the user gave it.
+const ORIGIN: &str = "origin";
+
+/// The state that a connection works on.
+#[derive(Clone)]
+pub struct Realm {
+    /// Its sandboxes.
+    pub registry: Registry,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// It is one user's own.
+    pub own: bool,
+    /// The name that the user gave it.
+    origin: Option<PathBuf>,
+}
+
+impl Realm {
+    /// The realm of a peer that named this state folder, or none. `state`: the service's own state folder.
+    pub fn of(peer: &Peer, state: &Registry, named: Option<&Path>) -> Self {
+        let dir = match named {
+            Some(named) if named != state.state_dir() => named,
+            _ => {
+                return Self {
+                    registry: state.clone(),
+                    dir: state.state_dir().to_owned(),
+                    own: false,
+                    origin: None,
+                };
+            }
+        };
+        let place = if peer.uid == 0 {
+            dir.to_owned()
+        } else {
+            let name = blake3::hash(dir.as_os_str().as_bytes()).to_hex();
+            let users = state.state_dir().join(USERS).join(peer.uid.to_string());
+            users.join(&name.as_str()[..32])
+        };
+        Self {
+            registry: Registry::new(&place, true),
+            dir: place,
+            own: peer.uid != 0,
+            origin: Some(dir.to_owned()),
+        }
+    }
+
+    /// Makes its folder, before something is put there.
+    pub fn prepare(&self) -> io::Result<()> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.dir)?;
+        let Some(origin) = self.origin.as_ref().filter(|_| self.own) else {
+            return Ok(());
+        };
+        let path = self.dir.join(ORIGIN);
+        let mut file = fs::OpenOptions::new();
+        let mut file = file
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(origin.as_os_str().as_bytes())
+    }
+
+    /// Removes it, if it is a user's own and nothing is tracked or mounted in it, and the folder that it stands for
+    /// is no more. Called when a user is done with it.
+    pub fn sweep(&self) -> io::Result<bool> {
+        let Some(origin) = self.origin.as_ref().filter(|_| self.own) else {
+            return Ok(false);
+        };
+        if origin.symlink_metadata().is_ok() || mounted_below(&self.dir)? || !self.dir.exists() {
+            return Ok(false);
+        }
+        fs::remove_dir_all(&self.dir)?;
+        Ok(true)
+    }
+}
+
+fn mounted_below(dir: &Path) -> io::Result<bool> {
+    let all = crate::engine::mounts::list().map_err(io::Error::other)?;
+    Ok(all.iter().any(|m| m.point.starts_with(dir)))
+}
+
+/// Removes the states of all users whose own folder is gone and of which nothing is mounted.
+pub fn sweep_all(state: &Registry) {
+    let users = state.state_dir().join(USERS);
+    let dirs = |path: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(path).into_iter().flatten();
+        entries.filter_map(|e| Some(e.ok()?.path())).collect()
+    };
+    for dir in dirs(&users).iter().flat_map(|user| dirs(user)) {
+        let Ok(bytes) = fs::read(dir.join(ORIGIN)) else {
+            continue;
+        };
+        let realm = Realm {
+            registry: Registry::new(&dir, true),
+            origin: Some(PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))),
+            own: true,
+            dir,
+        };
+        if let Err(e) = realm.sweep() {
+            tracing::warn!("{}: {e}", realm.dir.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32) -> Peer {
+        Peer {
+            pid: 1,
+            start: 1,
+            uid,
+            groups: vec![],
+        }
+    }
+
+    #[test]
+    fn a_users_state_folder_is_never_written_to_as_root() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let state = Registry::new(&dir.path().join("state"), true);
+        let named = dir.path().join("mine");
+        let realm = Realm::of(&peer(1000), &state, Some(&named));
+        assert!(realm.own && realm.dir.starts_with(state.state_dir()));
+        assert_ne!(realm.dir, Realm::of(&peer(1001), &state, Some(&named)).dir);
+        assert_eq!(Realm::of(&peer(0), &state, Some(&named)).dir, named);
+        assert_eq!(Realm::of(&peer(1000), &state, None).dir, state.state_dir());
+        fs::create_dir(&named).expect("named");
+        realm.prepare().expect("made");
+        assert!(!realm.sweep().expect("kept while the folder is there"));
+        fs::remove_dir(&named).expect("gone");
+        sweep_all(&state);
+        assert!(!realm.dir.exists());
+    }
+}
