@@ -99,6 +99,7 @@ mod maybe_path {
 
     use crate::text::ExactPath;
 
+    #[expect(clippy::ref_option, reason = "serde hands the field over")]
     pub(super) fn serialize<S: Serializer>(path: &Option<PathBuf>, s: S) -> Result<S::Ok, S::Error> {
         path.clone().map(ExactPath).serialize(s)
     }

@@ -47,6 +47,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "service",
+        &[
+            "rewind",
+            "watch",
+            "timeline",
+            "conversation",
+            "engine",
+            "sandbox",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "paths",
+            "config",
+        ],
+    ),
+    (
         "demo",
         &[
             "rewind",
@@ -86,6 +103,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "service",
             "tui",
             "demo",
             "rewind",

@@ -71,6 +71,12 @@ fn wants_btrfs(app: &App, args: &TrackArgs) -> bool {
 
 /// The sandbox of a `prune`, if the service has it.
 fn theirs(app: &App) -> Result<Option<String>, Failure> {
+    let named = app.global.sandbox.as_ref().and_then(|s| s.to_str());
+    if let Some(id) = named.filter(|s| s.starts_with("sb-") && !s.contains('/')) {
+        // one that is no longer tracked cannot be opened, but removed
+        let here = app.desk.registry.without_line().by_id(id);
+        return Ok(matches!(here, Ok(None)).then(|| id.to_owned()));
+    }
     let site = match app.named_site()? {
         Some(site) => Some(site),
         None => app.subject().ok().map(|s| s.site),

@@ -19,6 +19,9 @@ pub fn run(app: &App, socket: Option<PathBuf>) -> Done {
     super::signals::cancel_on_signals();
     let path = socket.map_or_else(|| SOCKET.into(), |s| app.cwd.join(s));
     // what may be dumped, started and read is no business of those whom it serves
+    if let Err(e) = rustix::thread::set_no_new_privs(true) {
+        tracing::warn!("programs that it starts could gain rights: {e}");
+    }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     app.desk.registry.prepare()?;
     let socket = Socket::open(&path)?;

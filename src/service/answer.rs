@@ -19,6 +19,7 @@ use crate::progress::Progress;
 use crate::rewind::OperationKind;
 use crate::rewind::remote::{Operate, answer as operate};
 use crate::rewind::run::Order;
+use crate::sandbox::registry::Registry;
 use crate::sandbox::remote::{Ask, Request};
 use crate::sandbox::site::Site;
 use crate::text::{ExactPath, shown_path};
@@ -39,6 +40,8 @@ pub struct View {
     pub peer: Peer,
     /// About which state.
     pub realm: Realm,
+    /// The service's own state.
+    pub state: Registry,
     /// Numbers of change lists, shared by all connections.
     pub counts: Arc<Known>,
 }
@@ -163,11 +166,11 @@ impl View {
             }
             Ask::Counts(a, b) => value(self.counts.counted(site, &(a, b), progress).map_err(report)?),
             Ask::Wait => value(wait(site, progress)?),
-            Ask::Operate(order) => self.operate(site, order, progress),
+            Ask::Operate(order) => Self::operate(site, order, progress),
         }
     }
 
-    fn operate(&self, site: &Site, order: Value, progress: &dyn Progress) -> Result<Value, Report> {
+    fn operate(site: &Site, order: Value, progress: &dyn Progress) -> Result<Value, Report> {
         let order: Operate = serde_json::from_value(order).map_err(|e| Report {
             kind: Kind::Usage,
             message: format!("it cannot be understood: {e}"),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::View;
+use super::tenant::sweep_all;
 use crate::failure::{Kind, Report};
 use crate::progress::Progress;
 use crate::text;
@@ -146,6 +147,7 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
     }
     let io = |e: io::Error| failed(Kind::Failed, format!("the command cannot be run: {e}"), None);
     if matches!(order.verb, Verb::Track(..)) && !order.dry_run {
+        sweep_all(&view.state);
         view.realm.prepare().map_err(io)?;
     }
     let mut command = command(view, &order).map_err(io)?;

@@ -218,6 +218,7 @@ fn converse(shared: &Arc<Shared>, stream: &UnixStream, peer: Peer) -> io::Result
     let view = View {
         peer,
         realm,
+        state: shared.state.clone(),
         counts: Arc::clone(&shared.counts),
     };
     let to = Arc::new(Mutex::new(stream.try_clone()?));
@@ -279,14 +280,14 @@ impl Connection {
             .name("request".into())
             .spawn(move || line.answer(ask.id, request, flag));
         if let Err(e) = spawned {
-            self.done(ask.id);
+            self.done();
             return Err(e);
         }
         Ok(())
     }
 
     fn answer(&self, id: u64, request: Request, flag: Arc<CancelFlag>) {
-        let _done = Done(self, id);
+        let _done = Done(self);
         let told = Told {
             line: self,
             id,
@@ -298,6 +299,8 @@ impl Connection {
             Ok(value) => Outcome::Ok(value),
             Err(report) => Outcome::Error(report),
         };
+        // from here on the client may use the number again
+        locked(&self.running).remove(&id);
         if let Err(e) = self.tell(id, outcome) {
             tracing::debug!("nobody takes the answer: {e}");
         }
@@ -307,19 +310,18 @@ impl Connection {
         write(&mut *locked(&self.to), &Answer { id, outcome })
     }
 
-    fn done(&self, id: u64) {
-        locked(&self.running).remove(&id);
+    fn done(&self) {
         *locked(&self.shared.busy) -= 1;
         self.shared.bell.notify_all();
     }
 }
 
-/// However a request ends, it is no longer running.
-struct Done<'a>(&'a Connection, u64);
+/// However a request ends, it is no longer waited for.
+struct Done<'a>(&'a Connection);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        self.0.done(self.1);
+        self.0.done();
     }
 }
 

@@ -49,7 +49,9 @@ impl Known {
         let pairs: Vec<Pair> = pairs.collect();
         let known: Vec<Option<Counts>> = remote.get(Ask::Known(pairs.clone()))?;
         for (pair, counts) in pairs.iter().zip(known) {
-            counts.into_iter().for_each(|c| self.remember(pair, c));
+            if let Some(counts) = counts {
+                self.remember(pair, counts);
+            }
         }
         Ok(())
     }
