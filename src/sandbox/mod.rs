@@ -4,6 +4,7 @@ pub mod bind;
 pub mod docker;
 pub mod freeze;
 pub mod holders;
+pub mod inside;
 pub mod mounts;
 pub mod quiet;
 pub mod registry;
