@@ -43,7 +43,9 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     recover_adoptions_first(app, &path)?;
     let offer = offer(&app.desk, &app.who.home, &path, wish, &app.bar())?;
     if app.global.dry_run {
-        return app.out.result(&json!({"plan": offer.plan}), || text(&offer.plan));
+        return app
+            .out
+            .result(&json!({"plan": offer.plan}), || plan_text(&offer.plan));
     }
     let tracked = asked(app, &offer)?;
     let (shown, exact) = json_path(&path);
@@ -62,7 +64,7 @@ pub fn asked(app: &App, offer: &Offer) -> Result<Tracked, Failure> {
     let path = &offer.plan.path;
     in_the_way_of(offer)?;
     if !app.global.yes {
-        app.out.say(text(&offer.plan).trim_end());
+        app.out.say(plan_text(&offer.plan).trim_end());
     }
     app.confirm(&format!("track {}?", shown_path(path)))?;
     let bar = app.bar();
@@ -111,7 +113,8 @@ fn enter_again(app: &App, blockers: &[Blocker], old: &str) {
     }
 }
 
-fn text(plan: &TrackPlan) -> String {
+/// The plan for people.
+pub fn plan_text(plan: &TrackPlan) -> String {
     let mut out = format!("track {}\n", shown_path(&plan.path));
     for (i, s) in plan.steps.iter().enumerate() {
         out += &format!("  {}. {s}\n", i + 1);

@@ -2,6 +2,7 @@
 
 pub mod bind;
 pub mod docker;
+pub mod foreground;
 pub mod freeze;
 pub mod holders;
 pub mod inside;
