@@ -54,6 +54,11 @@ pub struct Who {
     pub sudo: bool,
 }
 
+/// The name of a user's account.
+pub fn account_name(uid: u32) -> Option<String> {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|u| u.name)
+}
+
 /// An environment to look things up in; the real one, or a test's.
 pub type Env = BTreeMap<String, OsString>;
 

@@ -121,6 +121,23 @@ pub enum Command {
         #[arg(long)]
         keep: bool,
     },
+    /// Start an agent here under protection: a checkpoint at each message, and its process is known as an agent's.
+    ///
+    /// A folder that is not tracked yet is tracked first, after asking. Under sudo the agent runs as the invoking
+    /// user. Its exit code is the command's.
+    Run {
+        /// The vault, where the folder must be tracked first.
+        #[arg(long, value_name = "VAULT")]
+        vault: Option<VaultChoice>,
+        /// The agent's program and its arguments.
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "AGENT"
+        )]
+        agent: Vec<OsString>,
+    },
     /// Put a workspace under respool.
     Track(TrackArgs),
     /// Give a workspace back as a plain folder with its present content.

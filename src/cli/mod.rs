@@ -19,6 +19,7 @@ mod output;
 mod pool;
 mod prune;
 mod rewind;
+mod run;
 mod sandboxes;
 mod service;
 mod shell;
@@ -39,7 +40,7 @@ use args::{Cli, Command};
 use output::{Done, Failure, Output, complain};
 
 use crate::failure::Kind;
-use crate::sandbox::freeze;
+use crate::sandbox::{foreground, freeze};
 
 /// Runs one command; the exit code of the process.
 pub fn run() -> ExitCode {
@@ -50,6 +51,11 @@ pub fn run() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
+    }
+    if args.get(1).is_some_and(|a| a == foreground::AGENT_COMMAND) {
+        let why = foreground::become_agent(&args[2..]);
+        complain(format_args!("respool: the agent cannot be run: {why}\n"));
+        return ExitCode::from(foreground::NOT_RUN);
     }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
@@ -211,6 +217,7 @@ fn with_app(app: App, command: Command) -> Done {
             command: args::DockerCommand::Status,
         } => docker::status(&app),
         Command::Why { path } => why::run(&app, &path),
+        Command::Run { vault, agent } => run::run(&app, vault, &agent),
         Command::Doctor => doctor::run(&app),
         Command::Completions { .. } | Command::Man | Command::Hook { .. } => Ok(()),
     }

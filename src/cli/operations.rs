@@ -9,12 +9,11 @@ use super::forward::may;
 use super::output::{Done, Failure};
 use crate::engine::catalog::SandboxDir;
 use crate::failure::Kind;
-use crate::rewind::adopt::recover_adoption;
-use crate::rewind::copies::recover_copy;
+use crate::rewind::adopt;
 use crate::rewind::journal::{Log, Record};
 use crate::rewind::recover::{How, Recovered};
 use crate::rewind::tools::Tools;
-use crate::rewind::{Operation, OperationState, RewindError};
+use crate::rewind::{Operation, OperationState};
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
 use crate::service::manage::Verb;
@@ -75,34 +74,12 @@ fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
     Ok(Tools::of(site)?.recover(&app.bar())?.into_iter().collect())
 }
 
-/// What interrupted `track` and `untrack` left in any pool. One that another process is at is left to it,
-/// but refused if it is about `path`.
 fn recover_adoptions(app: &App, path: Option<&Path>) -> Result<Vec<Recovered>, Failure> {
-    let Census {
-        pools,
-        sandboxes,
-        copies,
-        trouble: _,
-    } = app.desk.registry.all()?;
-    let mut out = Vec::new();
-    let sandboxes = sandboxes
-        .into_iter()
-        .map(|(i, l)| (recover_adoption(&pools[i], &l.id), l));
-    let copies = copies.into_iter().map(|(dir, l)| (recover_copy(&dir, &l.id), l));
-    for (recovered, listed) in sandboxes.chain(copies) {
-        match (recovered, listed.record) {
-            (Ok(recovered), Ok(_)) => out.extend(recovered),
-            (Ok(Some(recovered)), Err(_)) => out.push(recovered),
-            (_, Err(why)) => app.out.say(format!("respool: {why}")),
-            (Err(e @ RewindError::Busy { .. }), Ok(r)) => {
-                if path.is_some_and(|p| p.starts_with(&r.path) || r.path.starts_with(p)) {
-                    return Err(e.into());
-                }
-            }
-            (Err(e), Ok(_)) => return Err(e.into()),
-        }
+    let swept = adopt::recover_adoptions(&app.desk.registry, path)?;
+    for why in &swept.unreadable {
+        app.out.say(format!("respool: {why}"));
     }
-    Ok(out)
+    Ok(swept.recovered)
 }
 
 /// Before a command that tracks or untracks `path`: what a crash left is finished or taken back, and said

@@ -15,6 +15,7 @@ use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{OperationKind, Outcome, Plan};
+use crate::sandbox::inside::refuse_inside;
 use crate::text::{count, shown_path};
 use crate::timeline::select::Selected;
 
@@ -35,6 +36,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     let State::Checkpoint(id) = target.state.clone() else {
         return Err(Failure::new(Kind::Usage, "now is where you are").hint("name a message or a checkpoint"));
     };
+    not_by_the_agent(app, &subject)?;
     recover_first(app, &subject.site)?;
     let paths = if args.paths.is_empty() {
         None
@@ -84,6 +86,14 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         of: None,
     };
     carry_out(app, &subject, &order, plan.changes.len())
+}
+
+/// What an agent starts is refused; a dry run changes nothing.
+fn not_by_the_agent(app: &App, subject: &Subject) -> Done {
+    if app.global.dry_run {
+        return Ok(());
+    }
+    Ok(refuse_inside(std::process::id() as i32, &subject.site)?)
 }
 
 /// A path that is neither in the target nor here now is a mistake, and not done with success.
@@ -177,6 +187,7 @@ pub fn redo(app: &App, operation: Option<&str>) -> Done {
 
 fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
     let subject = app.subject()?;
+    not_by_the_agent(app, &subject)?;
     recover_first(app, &subject.site)?;
     let order = Tools::of(&subject.site)?.reversal(kind, operation)?;
     let target = Selected {

@@ -1,6 +1,6 @@
 //! `respool track` and `respool untrack`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -11,165 +11,88 @@ use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure};
 use super::pool::bytes;
 use crate::config::VaultSetting;
-use crate::engine::image;
-use crate::engine::pool::Pool;
 use crate::failure::Kind;
 use crate::rewind::Blocker;
-use crate::rewind::copies::{copy_plan, track_copy};
-use crate::rewind::guard::{Reserved, check_place, stopped_by};
-use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
+use crate::rewind::guard::stopped_by;
+use crate::rewind::offer::{
+    Offer, VaultKind, Wish, accept, folder, in_the_way as in_the_way_of, offer, permitted,
+};
+use crate::rewind::track::{Means, TrackPlan, Tracked};
 use crate::rewind::untrack::{UntrackPlan, untrack as do_untrack, untrack_plan};
-use crate::sandbox::registry::Census;
 use crate::text::{count, json_path, shown_path};
 
-fn folder(app: &App, dir: &Path) -> Result<PathBuf, Failure> {
-    let path = app.cwd.join(dir);
-    let gone = |e: std::io::Error| {
-        Failure::new(
-            Kind::NotFound,
-            format!("there is no folder {}: {e}", shown_path(dir)),
-        )
-        .path(dir)
+fn wish(app: &App, args: &TrackArgs) -> Result<Wish, Failure> {
+    let vault = match (args.vault, app.config.sandbox.vault) {
+        (Some(VaultChoice::Copy), _) | (None, VaultSetting::Copy) => VaultKind::Copy,
+        _ => VaultKind::Btrfs,
     };
-    let meta = std::fs::symlink_metadata(&path).map_err(gone)?;
-    let resolved = path.canonicalize().map_err(gone)?;
-    if meta.is_symlink() {
-        return Err(Failure::new(
-            Kind::Refused,
-            format!("{} is a link to {}", shown_path(dir), shown_path(&resolved)),
-        )
-        .path(dir)
-        .hint("name the folder itself"));
-    }
-    if !meta.is_dir() {
-        return Err(Failure::new(Kind::Refused, format!("{} is no folder", shown_path(dir))).path(dir));
-    }
-    Ok(resolved)
-}
-
-/// Everything that a workspace must not touch.
-fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
-    let mut out = Vec::new();
-    let mut add = |path: PathBuf, what: String| {
-        let path = path.canonicalize().unwrap_or(path);
-        out.push(Reserved { path, what });
-    };
-    add(
-        app.desk.registry.state_dir().to_owned(),
-        "respool's state folder".into(),
-    );
-    add(
-        PathBuf::from(crate::paths::SYSTEM_STATE),
-        "respool's state folder".into(),
-    );
-    if let Some(image) = image {
-        add(image.to_owned(), "the image of the pool".into());
-    }
-    if let Ok(exe) = std::env::current_exe() {
-        // a build folder may hold the program while it is worked on: only the exact file counts
-        add(exe, "the respool program itself".into());
-    }
-    for (_, store) in app.desk.library.stores(None) {
-        let what = format!("a conversation's store ({})", shown_path(&store));
-        add(store, what);
-    }
-    if let Ok(Census {
-        sandboxes, copies, ..
-    }) = app.desk.registry.all()
-    {
-        let sandboxes = sandboxes.into_iter().map(|(_, l)| l);
-        for record in sandboxes
-            .chain(copies.into_iter().map(|(_, l)| l))
-            .filter_map(|l| l.record.ok())
-            .filter(|r| r.tracked)
-        {
-            let what = format!("the workspace of sandbox {}", record.id);
-            add(record.path, what);
-        }
-    }
-    out
-}
-
-fn wants_copy(app: &App, args: &TrackArgs) -> bool {
-    args.vault == Some(VaultChoice::Copy)
-        || args.vault.is_none() && app.config.sandbox.vault == VaultSetting::Copy
+    Ok(Wish {
+        vault,
+        image: args.image.as_ref().map(|i| app.cwd.join(i)),
+        size: bytes(&args.size)?,
+        preallocate: args.preallocate,
+        pool: args.pool.clone(),
+    })
 }
 
 /// Puts a workspace under respool.
 pub fn track(app: &App, args: &TrackArgs) -> Done {
-    let path = folder(app, &args.dir)?;
-    let copy = wants_copy(app, args);
-    if !copy && !rustix::process::geteuid().is_root() {
-        let word = crate::text::shell_word(&path);
-        return Err(
-            Failure::new(Kind::Refused, "tracking needs root: it mounts a file system").hint(format!(
-                "run: sudo respool track {word}; or, without root: respool track --vault copy {word}"
-            )),
-        );
-    }
+    let path = folder(&app.cwd.join(&args.dir))?;
+    let wish = wish(app, args)?;
+    let vault = wish.vault;
+    permitted(vault, &path)?;
     recover_adoptions_first(app, &path)?;
-    if let Some(site) = tracked_already(app, &path)? {
-        let what = format!("{} is tracked already, as {}", shown_path(&path), site);
-        return Err(Failure::new(Kind::Refused, what)
-            .path(path)
-            .hint("respool sandboxes lists what is tracked"));
-    }
-    if copy {
-        return with_copies(app, &path);
-    }
-    let way = means(&path)?;
-    let image = args
-        .image
-        .clone()
-        .map_or_else(|| app.desk.registry.default_image(), |i| app.cwd.join(i));
-    let home = app.who.home.canonicalize().unwrap_or_default();
-    let at_home = |what: &str| {
-        Failure::new(
-            Kind::Refused,
-            format!("{} {what} your home folder", shown_path(&path)),
-        )
-        .path(&path)
-        .hint("track the project's own folder")
-    };
-    if home == path {
-        return Err(at_home("is"));
-    }
-    check_place(&path, &reserved(app, (way == Means::Copy).then_some(&image)))?;
-    if home.starts_with(&path) {
-        return Err(at_home("contains"));
-    }
-    let mut plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
-    plan.only_of = app.global.behalf.map(|b| b.uid).filter(|uid| *uid != 0);
+    let mut offer = offer(&app.desk, &app.who.home, &path, wish, &app.bar())?;
+    offer.plan.only_of = app.global.behalf.map(|b| b.uid).filter(|uid| *uid != 0);
     if app.global.dry_run {
-        return app.out.result(&json!({"plan": plan}), || text(&plan));
+        return app
+            .out
+            .result(&json!({"plan": offer.plan}), || plan_text(&offer.plan));
     }
-    if let Some(e) = stopped_by(&path, &plan.blockers) {
-        return Err(e.into());
+    let tracked = asked(app, &offer)?;
+    let (shown, exact) = json_path(&path);
+    let id = &tracked.record.id;
+    let doc = json!({"sandbox": id, "vault": vault.word(), "path": shown, "path_b64": exact});
+    app.out
+        .result(&doc, || format!("tracked as {id}\n{}", next_steps(app, vault)))?;
+    if offer.plan.means != Means::Adopt {
+        enter_again(app, &offer.plan.blockers, "old, now empty folder");
     }
+    Ok(())
+}
+
+/// Shows the plan of an offer, asks, and does it.
+pub fn asked(app: &App, offer: &Offer) -> Result<Tracked, Failure> {
+    let path = &offer.plan.path;
+    in_the_way_of(offer)?;
     if !app.global.yes {
-        app.out.say(text(&plan).trim_end());
+        app.out.say(plan_text(&offer.plan).trim_end());
     }
-    app.confirm(&format!("track {}?", shown_path(&path)))?;
-    let pool = open_pool(app, args, way, &path, &image)?;
+    app.confirm(&format!("track {}?", shown_path(path)))?;
     let bar = app.bar();
-    let tracked = do_track(&pool, &plan, &bar)?;
+    let tracked = accept(&app.desk, offer, &bar)?;
     drop(bar);
     for h in &tracked.hints {
         app.out.say(format!("respool: {h}"));
     }
-    let (shown, exact) = json_path(&path);
-    let doc = json!({"sandbox": tracked.record.id, "vault": "btrfs", "path": shown, "path_b64": exact});
-    let program = app.program();
-    app.out.result(&doc, || {
-        format!(
-            "tracked as {}\nnext, for a checkpoint at each message, one of:\n  {program} watch   (as root, in the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace, where the agent runs as root)\n",
-            tracked.record.id
-        )
-    })?;
-    if way != Means::Adopt {
-        enter_again(app, &plan.blockers, "old, now empty folder");
+    if offer.wish.vault == VaultKind::Copy && !rustix::process::geteuid().is_root() {
+        app.out.say(format!(
+            "respool: the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
+            shown_path(&app.desk.registry.copies())
+        ));
     }
-    Ok(())
+    Ok(tracked)
+}
+
+fn next_steps(app: &App, vault: VaultKind) -> String {
+    let program = app.program();
+    let (sudo, as_root) = match vault {
+        VaultKind::Btrfs => ("as root, ", ", where the agent runs as root"),
+        VaultKind::Copy => ("", ""),
+    };
+    format!(
+        "next, for a checkpoint at each message, one of:\n  {program} run -- openhands   ({sudo}in the workspace: starts the agent)\n  {program} watch   ({sudo}in the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace{as_root})\n"
+    )
 }
 
 /// Tells once that a working folder is the old one now: of the user's shell, else of other programs.
@@ -192,66 +115,8 @@ fn enter_again(app: &App, blockers: &[Blocker], old: &str) {
     }
 }
 
-/// Puts a workspace under respool where it is, with copies as checkpoints.
-fn with_copies(app: &App, path: &Path) -> Done {
-    check_place(path, &reserved(app, None))?;
-    let copies = app.desk.registry.copies();
-    let plan = copy_plan(path, &copies, &app.bar())?;
-    if app.global.dry_run {
-        return app.out.result(&json!({"plan": plan}), || text(&plan));
-    }
-    if !app.global.yes {
-        app.out.say(text(&plan).trim_end());
-    }
-    app.confirm(&format!("track {}?", shown_path(path)))?;
-    app.desk.registry.prepare()?;
-    let bar = app.bar();
-    let tracked = track_copy(&copies, &plan, &bar)?;
-    drop(bar);
-    if !rustix::process::geteuid().is_root() {
-        app.out.say(format!(
-            "respool: the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
-            shown_path(&copies)
-        ));
-    }
-    let (shown, exact) = json_path(path);
-    let doc = json!({"sandbox": tracked.record.id, "vault": "copy", "path": shown, "path_b64": exact});
-    app.out.result(&doc, || {
-        format!(
-            "tracked as {}\nnext: respool hooks install openhands --project (in the workspace), then work with the agent\n",
-            tracked.record.id
-        )
-    })
-}
-
-fn tracked_already(app: &App, path: &Path) -> Result<Option<String>, Failure> {
-    // a folder that only lies in a tracked one is refused by the places, with its own words
-    let site = app.desk.registry.find(path)?;
-    Ok(site
-        .filter(|s| s.path() == path && s.record.tracked)
-        .map(|s| s.record.id))
-}
-
-fn open_pool(app: &App, args: &TrackArgs, way: Means, path: &Path, image: &Path) -> Result<Pool, Failure> {
-    let registry = &app.desk.registry;
-    if way != Means::Copy {
-        return Ok(registry.open_existing(path)?);
-    }
-    if let Some(folder) = &args.pool {
-        return Err(Failure::new(
-            Kind::Refused,
-            format!("{} is on another file system than the folder", shown_path(folder)),
-        )
-        .hint("a folder that is not on Btrfs needs a loop image: --image FILE"));
-    }
-    if !image.exists() {
-        registry.prepare()?;
-        image::create(image, bytes(&args.size)?, args.preallocate)?;
-    }
-    Ok(registry.open_image(image)?)
-}
-
-fn text(plan: &TrackPlan) -> String {
+/// The plan for people.
+pub fn plan_text(plan: &TrackPlan) -> String {
     let mut out = format!("track {}\n", shown_path(&plan.path));
     for (i, s) in plan.steps.iter().enumerate() {
         out += &format!("  {}. {s}\n", i + 1);
@@ -275,7 +140,7 @@ fn in_the_way(blockers: &[Blocker]) -> String {
 
 /// Gives a workspace back.
 pub fn untrack(app: &App, dir: &Path) -> Done {
-    let path = folder(app, dir)?;
+    let path = folder(&app.cwd.join(dir))?;
     recover_adoptions_first(app, &path)?;
     let site = app.desk.site_at(&path)?;
     if site.path() != path {

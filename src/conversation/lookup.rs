@@ -38,6 +38,14 @@ impl Library {
         Self { roots, sources }
     }
 
+    /// The agents whose conversations can be read.
+    pub fn agents(&self) -> Vec<&'static str> {
+        let mut agents: Vec<&'static str> = self.sources.iter().map(|s| s.agent()).collect();
+        agents.sort_unstable();
+        agents.dedup();
+        agents
+    }
+
     /// The stores of all agents, or of one. Cheap: no event is read.
     pub fn stores(&self, agent: Option<&str>) -> Vec<Found> {
         let mut seen = std::collections::HashSet::new();

@@ -1,10 +1,11 @@
 //! The way back of `track`, `untrack`, and what a crash of either left.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::aside::{Beside, move_entries};
-use super::error::Result;
+use super::copies::recover_copy;
+use super::error::{Result, RewindError};
 use super::journal::{Lock, Log, Phase, Record};
 use super::recover::{How, Recovered};
 use super::{OperationKind, OperationState, track};
@@ -13,6 +14,7 @@ use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::restore::remove;
 use crate::sandbox::bind;
+use crate::sandbox::registry::{Census, Registry};
 use crate::sandbox::site::show;
 pub use crate::sandbox::site::shows;
 
@@ -139,4 +141,43 @@ fn track_again(
     remove_aside(&Beside::of(&record.path, &record.id)?, journal)?;
     log.close(journal, OperationState::Done)?;
     Ok(How::Finished)
+}
+
+/// What [`recover_adoptions`] found.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// What was finished or taken back.
+    pub recovered: Vec<Recovered>,
+    /// Why sandboxes were left alone: their records cannot be read.
+    pub unreadable: Vec<String>,
+}
+
+/// Finishes or takes back what interrupted `track` and `untrack` left in any pool. One that another process is
+/// at is left to it, but [`RewindError::Busy`] if it is about `path`.
+pub fn recover_adoptions(registry: &Registry, path: Option<&Path>) -> Result<Swept> {
+    let Census {
+        pools,
+        sandboxes,
+        copies,
+        trouble: _,
+    } = registry.all()?;
+    let mut out = Swept::default();
+    let sandboxes = sandboxes
+        .into_iter()
+        .map(|(i, l)| (recover_adoption(&pools[i], &l.id), l));
+    let copies = copies.into_iter().map(|(dir, l)| (recover_copy(&dir, &l.id), l));
+    for (recovered, listed) in sandboxes.chain(copies) {
+        match (recovered, listed.record) {
+            (Ok(recovered), Ok(_)) => out.recovered.extend(recovered),
+            (Ok(Some(recovered)), Err(_)) => out.recovered.push(recovered),
+            (_, Err(why)) => out.unreadable.push(why),
+            (Err(e @ RewindError::Busy { .. }), Ok(r)) => {
+                if path.is_some_and(|p| p.starts_with(&r.path) || r.path.starts_with(p)) {
+                    return Err(e);
+                }
+            }
+            (Err(e), Ok(_)) => return Err(e),
+        }
+    }
+    Ok(out)
 }

@@ -79,6 +79,12 @@ pub enum RewindError {
         /// What helps.
         hint: Option<String>,
     },
+    /// There is no such folder.
+    #[error("there is no folder {}", shown_path(path))]
+    NoFolder {
+        /// Its path.
+        path: PathBuf,
+    },
     /// There is no such operation, or none that can be taken back.
     #[error("{0}")]
     NoOperation(String),
@@ -106,7 +112,7 @@ impl Explain for RewindError {
             }
             Self::DamagedLog { .. } => Kind::Damaged,
             Self::Busy { .. } | Self::Refused { .. } => Kind::Refused,
-            Self::NoOperation(_) => Kind::NotFound,
+            Self::NoOperation(_) | Self::NoFolder { .. } => Kind::NotFound,
             Self::Cancelled => Kind::Cancelled,
         }
     }
@@ -116,7 +122,10 @@ impl Explain for RewindError {
             Self::Engine(e) => e.path(),
             Self::RolledBack { cause } | Self::Stuck { cause, .. } => cause.path(),
             Self::NotEqual(d) => d.first().map(|d| d.path.as_path()),
-            Self::Log { path, .. } | Self::DamagedLog { path, .. } | Self::Busy { path, .. } => Some(path),
+            Self::Log { path, .. }
+            | Self::DamagedLog { path, .. }
+            | Self::Busy { path, .. }
+            | Self::NoFolder { path } => Some(path),
             Self::Refused { path, .. } => path.as_deref(),
             _ => None,
         }

@@ -6,6 +6,7 @@ pub mod copies;
 mod error;
 pub mod guard;
 pub mod journal;
+pub mod offer;
 pub mod plan;
 pub mod recover;
 pub mod remote;

@@ -2,8 +2,10 @@
 
 pub mod bind;
 pub mod docker;
+pub mod foreground;
 pub mod freeze;
 pub mod holders;
+pub mod inside;
 pub mod mounts;
 pub mod quiet;
 pub mod registry;

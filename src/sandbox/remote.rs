@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::inside::Recorded;
 use super::registry::Earlier;
 use crate::engine::catalog::SandboxRecord;
 use crate::engine::vault::Vault;
@@ -55,6 +56,8 @@ pub enum Ask {
     Notes,
     /// Remembers why a message has no checkpoint: its id, the reason.
     Missed(String, String),
+    /// Records a child of who asks as an agent.
+    Agent(Recorded),
     /// The numbers of these pairs, where they are known.
     Known(Vec<(CheckpointId, CheckpointId)>),
     /// The numbers of this pair; counted where they are not known.
@@ -75,6 +78,7 @@ impl Ask {
                 | Self::Late(..)
                 | Self::Take(_)
                 | Self::Missed(..)
+                | Self::Agent(_)
                 | Self::Operate(_)
         )
     }

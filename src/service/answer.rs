@@ -19,6 +19,7 @@ use crate::progress::Progress;
 use crate::rewind::OperationKind;
 use crate::rewind::remote::{Operate, answer as operate};
 use crate::rewind::run::Order;
+use crate::sandbox::inside::{refuse_inside, remember_agent, remember_caller};
 use crate::sandbox::registry::Registry;
 use crate::sandbox::remote::{Ask, Request};
 use crate::sandbox::site::Site;
@@ -152,7 +153,14 @@ impl View {
                 value(vault.denied(&target, &selection, progress).map_err(report)?)
             }
             Ask::Warm => value(vault.warm().map_err(report)?),
-            Ask::Take(new) => value(take(site, &allowed(new)?).map_err(report)?),
+            Ask::Take(new) => {
+                let taken = take(site, &allowed(new)?).map_err(report)?;
+                let dir = site.dir().map_err(report)?;
+                if let Err(e) = remember_caller(self.peer.pid, dir) {
+                    tracing::warn!("the agent's process is not recorded: {e}");
+                }
+                value(taken)
+            }
             Ask::Holders => value(site.holders().map_err(report)?),
             Ask::Notes => value(notes(site).map_err(report)?),
             Ask::Missed(message, reason) => {
@@ -160,17 +168,24 @@ impl View {
                 short(&reason)?;
                 value(remember_missed(site, &message, &reason).map_err(report)?)
             }
+            Ask::Agent(agent) => {
+                short(&agent.agent)?;
+                if !crate::process::lineage_of(agent.pid).contains(&self.peer.pid) {
+                    return Err(refused("that is no child of who asks", None));
+                }
+                value(remember_agent(site, &agent).map_err(report)?)
+            }
             Ask::Known(pairs) => {
                 let known = pairs.iter().map(|pair| self.counts.get(site, pair));
                 value(known.collect::<Vec<_>>())
             }
             Ask::Counts(a, b) => value(self.counts.counted(site, &(a, b), progress).map_err(report)?),
             Ask::Wait => value(wait(site, progress)?),
-            Ask::Operate(order) => Self::operate(site, order, progress),
+            Ask::Operate(order) => self.operate(site, order, progress),
         }
     }
 
-    fn operate(site: &Site, order: Value, progress: &dyn Progress) -> Result<Value, Report> {
+    fn operate(&self, site: &Site, order: Value, progress: &dyn Progress) -> Result<Value, Report> {
         let order: Operate = serde_json::from_value(order).map_err(|e| Report {
             kind: Kind::Usage,
             message: format!("it cannot be understood: {e}"),
@@ -179,7 +194,10 @@ impl View {
         })?;
         let order = match order {
             Operate::Checkpoint(new) => Operate::Checkpoint(allowed(new)?),
-            Operate::Run(order) => Operate::Run(fitting(order)?),
+            Operate::Run(order) => {
+                refuse_inside(self.peer.pid, site).map_err(report)?;
+                Operate::Run(fitting(order)?)
+            }
             other => other,
         };
         operate(site, &order, progress).map_err(report)

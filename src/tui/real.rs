@@ -20,6 +20,7 @@ use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, own_changes, survey};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationKind, Outcome, Plan};
+use crate::sandbox::inside::refuse_inside;
 use crate::sandbox::remote::{Ask, Remote};
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
@@ -242,6 +243,7 @@ impl Backend for RealBackend {
     fn rewind(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome> {
         let opened = self.known(store)?;
         let site = self.fresh_site(&opened)?;
+        refuse_inside(std::process::id() as i32, &site)?;
         let tools = Tools::of(&site)?;
         tools.recover(progress)?;
         Ok(tools.run(&order(plan), progress)?)
@@ -358,6 +360,7 @@ impl RealBackend {
     ) -> Result<Outcome> {
         let opened = self.known(store)?;
         let site = self.fresh_site(&opened)?;
+        refuse_inside(std::process::id() as i32, &site)?;
         let tools = Tools::of(&site)?;
         tools.recover(progress)?;
         let order = tools.reversal(kind, Some(operation))?;

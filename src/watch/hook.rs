@@ -12,6 +12,7 @@ use super::take::{restore_command, take};
 use crate::conversation::lenient_json;
 use crate::engine::{CheckpointId, CheckpointKind, How, NewCheckpoint};
 use crate::failure::Explain;
+use crate::sandbox::inside::remember_caller;
 use crate::sandbox::registry::Registry;
 use crate::text::shown_path;
 use crate::timeline::join::{HOOK_FAILED, text_hash};
@@ -118,6 +119,12 @@ pub fn carry_out(registry: &Registry, call: &Call) -> Result<Taken, String> {
         Err(e) => return Err(words(&e)),
     };
     let taken = take(&site, &new).map_err(|e| words(&e))?;
+    // the service knows who asks
+    let here = site.dir().ok();
+    let own = std::process::id() as i32;
+    if let Some(Err(e)) = here.map(|dir| remember_caller(own, dir)) {
+        tracing::warn!("the agent's process is not recorded: {e}");
+    }
     Ok(Taken {
         restore: restore_command(registry, &taken.meta.id, &site.record.id),
         id: taken.meta.id,

@@ -68,6 +68,31 @@ fn set_written(file: &Path, event: &Value) {
     file.set_modified(written.into()).expect("its time");
 }
 
+/// Fills a conversation's store with its first `messages` messages and their turns.
+pub fn cut(to: &Path, messages: usize, workspace: &str) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
+    let mut last = Value::Null;
+    let mut names: Vec<_> = std::fs::read_dir(from.join("events"))
+        .expect("the fixture")
+        .map(|e| e.expect("entry").file_name().into_string().expect("name"))
+        .filter(|n| n.starts_with("event-"))
+        .collect();
+    names.sort();
+    for name in names.iter().take(CUTS[messages]) {
+        let bytes = std::fs::read(from.join("events").join(name)).expect("event");
+        let event: Value = serde_json::from_slice(&bytes).expect("event");
+        last = event["id"].clone();
+        std::fs::write(to.join("events").join(name), bytes).expect("event");
+        set_written(&to.join("events").join(name), &event);
+    }
+    let bytes = std::fs::read(from.join("base_state.json")).expect("state");
+    let mut base: Value = serde_json::from_slice(&bytes).expect("state");
+    base["workspace"]["working_dir"] = json!(workspace);
+    base["leaf_event_id"] = last;
+    base["execution_status"] = json!("finished");
+    std::fs::write(to.join("base_state.json"), base.to_string()).expect("state");
+}
+
 impl Lab {
     /// A workspace that is not tracked, with a conversation without messages.
     pub fn plain(fill: impl FnOnce(&Path)) -> Self {
@@ -182,27 +207,7 @@ impl Lab {
 
     /// The store with its first `messages` messages and their turns.
     pub fn cut(&self, to: &Path, messages: usize) {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
-        let mut last = Value::Null;
-        let mut names: Vec<_> = std::fs::read_dir(from.join("events"))
-            .expect("the fixture")
-            .map(|e| e.expect("entry").file_name().into_string().expect("name"))
-            .filter(|n| n.starts_with("event-"))
-            .collect();
-        names.sort();
-        for name in names.iter().take(CUTS[messages]) {
-            let bytes = std::fs::read(from.join("events").join(name)).expect("event");
-            let event: Value = serde_json::from_slice(&bytes).expect("event");
-            last = event["id"].clone();
-            std::fs::write(to.join("events").join(name), bytes).expect("event");
-            set_written(&to.join("events").join(name), &event);
-        }
-        let bytes = std::fs::read(from.join("base_state.json")).expect("state");
-        let mut base: Value = serde_json::from_slice(&bytes).expect("state");
-        base["workspace"]["working_dir"] = json!(self.ws_text());
-        base["leaf_event_id"] = last;
-        base["execution_status"] = json!("finished");
-        std::fs::write(to.join("base_state.json"), base.to_string()).expect("state");
+        cut(to, messages, self.ws_text());
     }
 
     /// The store again, with so many messages only.

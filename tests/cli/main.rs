@@ -22,6 +22,7 @@ mod pool;
 mod refuse;
 mod repo;
 mod rounds;
+mod run;
 mod strays;
 mod surroundings;
 mod texts;
