@@ -6,12 +6,14 @@ mod common;
 
 mod lab;
 mod manifest;
+mod screen;
 
 mod actors;
 mod contract;
 mod copies;
 mod kill;
 mod kill_adopt;
+mod losses;
 mod messages;
 mod names;
 mod now;
