@@ -263,3 +263,63 @@ fn p031_a_condensed_conversation_goes_back_by_its_snapshots() {
         states[1].assert_same(&lab.manifest(), vault);
     }
 }
+
+/// A folder of the agent's with files of the user's in it, whichever way it changed: `--keep-mine` leaves each of
+/// the user's as it is and takes the agent's back; `--only-turn` leaves what others did in the turn's folders.
+#[test]
+fn p018_nothing_of_the_users_goes_with_the_folder_around_it() {
+    for (vault, lab) in both(|ws| {
+        for d in ["chmodded", "deleted", "moved"] {
+            std::fs::create_dir(ws.join(d)).expect("folder");
+            for f in ["a", "b"] {
+                std::fs::write(ws.join(d).join(f), "old").expect("write");
+            }
+        }
+    }) {
+        lab.message(1);
+        lab.write("made/deep/agents", "agent");
+        turn_ends(&lab);
+        lab.write("made/deep/users", "mine");
+        lab.write("chmodded/a", "mine");
+        std::fs::remove_file(lab.at("deleted/a")).expect("remove");
+        lab.write("moved/a", "mine");
+        lab.message(2);
+        crate::rounds::mode(&lab.at("chmodded"), 0o700);
+        lab.write("chmodded/b", "agent");
+        std::fs::remove_dir_all(lab.at("deleted")).expect("remove");
+        std::fs::rename(lab.at("moved"), lab.at("elsewhere")).expect("rename");
+        lab.write("made/deep/second", "agent");
+        turn_ends(&lab);
+        let after = lab.manifest();
+        let plan = lab.ok(&["--dry-run", "rewind", "1", "--files", "--keep-mine"]);
+        let done = lab.ok(&["--yes", "rewind", "1", "--files", "--keep-mine"]);
+        assert_eq!(done["verified"], true, "{vault}");
+        let said = format!("{vault}: {plan}");
+        assert_eq!(lab.read("made/deep/users"), "mine", "{said}");
+        assert_eq!(
+            (lab.read("chmodded/a"), lab.read("chmodded/b")),
+            ("mine".into(), "old".into()),
+            "{said}"
+        );
+        assert!(
+            !lab.at("made/deep/agents").exists() && !lab.at("made/deep/second").exists(),
+            "{said}"
+        );
+        assert!(!lab.at("deleted/a").exists(), "the user removed it: {said}");
+        assert_eq!(lab.read("deleted/b"), "old", "{said}");
+        let moved = ["moved/a", "elsewhere/a"].map(|p| std::fs::read_to_string(lab.at(p)).ok());
+        assert!(moved.contains(&Some("mine".into())), "{moved:?} {said}");
+        lab.ok(&["--yes", "undo"]);
+        after.assert_same(&lab.manifest(), vault);
+        // the first turn alone: what came into its folder later is not its
+        lab.ok(&["--yes", "rewind", "1", "--files", "--only-turn"]);
+        assert!(!lab.at("made/deep/agents").exists(), "{vault}");
+        assert_eq!(
+            (lab.read("made/deep/users"), lab.read("made/deep/second")),
+            ("mine".into(), "agent".into()),
+            "{vault}"
+        );
+        lab.ok(&["--yes", "undo"]);
+        after.assert_same(&lab.manifest(), vault);
+    }
+}

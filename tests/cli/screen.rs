@@ -30,9 +30,8 @@ impl Screen {
     /// Opens the lab's conversation and waits for its timeline. An empty value takes a variable away.
     pub fn open(lab: &Lab, env: &[(&str, &str)]) -> Self {
         let screen = Self::run(lab, &[lab.store().to_str().expect("UTF-8")], env);
-        // the row of the newest message, with its checkpoint
-        screen.wait("quit");
-        screen.until("the timeline is read", |t| !t.contains("reading"));
+        // the message under the cursor, with its checkpoint
+        screen.wait(" cp-");
         screen
     }
 
