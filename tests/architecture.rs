@@ -9,27 +9,39 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("failure", &[]),
     ("progress", &[]),
     ("text", &[]),
+    ("durable", &[]),
     ("mounts", &[]),
     ("process", &[]),
     ("config", &["failure", "text", "paths"]),
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
-    ("engine", &["failure", "text", "process", "progress", "mounts"]),
+    (
+        "engine",
+        &["failure", "text", "process", "progress", "mounts", "durable"],
+    ),
     (
         "sandbox",
         &[
-            "engine", "failure", "text", "process", "progress", "mounts", "paths",
+            "engine", "failure", "text", "process", "progress", "mounts", "paths", "durable",
         ],
     ),
     ("diff", &["engine", "failure", "text", "progress"]),
     (
         "timeline",
-        &["conversation", "engine", "sandbox", "failure", "text", "progress"],
+        &[
+            "conversation",
+            "engine",
+            "sandbox",
+            "failure",
+            "text",
+            "progress",
+            "durable",
+        ],
     ),
     (
         "rewind",
         &[
-            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
+            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
         ],
     ),
     (
@@ -97,6 +109,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "diff",
             "failure",
             "text",
+            "durable",
             "process",
             "progress",
             "mounts",

@@ -1,7 +1,6 @@
 //! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use super::counts::Known;
 use super::join::{self, Background};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
+use crate::durable::append_lines;
 use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError, State};
 use crate::progress::Progress;
 use crate::sandbox::quiet::{self, NotQuiet};
@@ -290,6 +290,5 @@ pub fn remember_missed(site: &Site, message: &str, reason: &str) -> std::io::Res
         message: message.to_owned(),
         reason: reason.to_owned(),
     })?;
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-    file.write_all(format!("{line}\n").as_bytes())
+    append_lines(&path, &format!("{line}\n"))
 }

@@ -457,14 +457,14 @@ fn pruned_checkpoints_give_their_space_back() {
 }
 
 /// A user without rights, with a home of their own.
-struct Plain {
+pub struct Plain {
     dir: TestDir,
 }
 
 const USER: &str = "12321";
 
 impl Plain {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = TestDir::new();
         std::fs::create_dir_all(dir.join("home/project/ro")).expect("folders");
         std::fs::write(dir.join("home/project/f"), "one").expect("write");
@@ -478,13 +478,13 @@ impl Plain {
         );
         s
     }
-    fn ws(&self) -> PathBuf {
+    pub fn ws(&self) -> PathBuf {
         self.dir.join("home/project")
     }
-    fn manifest(&self) -> Manifest {
+    pub fn manifest(&self) -> Manifest {
         Manifest::of(&self.ws())
     }
-    fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: &str) -> Command {
         let mut c = Command::new("setpriv");
         c.args(["--reuid", USER, "--regid", USER, "--clear-groups", program])
             .current_dir(self.dir.path())
@@ -495,7 +495,7 @@ impl Plain {
         c
     }
     /// Runs it in the folder, as that user, or as root with everything given to the user after.
-    fn shell(&self, script: &str, root: bool) {
+    pub fn shell(&self, script: &str, root: bool) {
         let status = if root {
             let script = format!("{script}; chown -R {USER}:{USER} . && chmod 755 .");
             Command::new("sh")
@@ -507,7 +507,7 @@ impl Plain {
         };
         assert!(status.expect("sh").success(), "{script}");
     }
-    fn run(&self, args: &[&str]) -> (Option<i32>, Value) {
+    pub fn run(&self, args: &[&str]) -> (Option<i32>, Value) {
         let program = self.dir.join("respool");
         let mut c = self.command(program.to_str().expect("UTF-8"));
         let out = c.arg("--json").args(args).output().expect("setpriv");
@@ -515,7 +515,7 @@ impl Plain {
             .unwrap_or_else(|e| panic!("{args:?}: {e}: {}", String::from_utf8_lossy(&out.stderr)));
         (out.status.code(), doc)
     }
-    fn ok(&self, args: &[&str]) -> Value {
+    pub fn ok(&self, args: &[&str]) -> Value {
         let (code, doc) = self.run(args);
         assert_eq!(code, Some(0), "{args:?}: {doc}");
         doc

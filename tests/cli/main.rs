@@ -28,3 +28,4 @@ mod strays;
 mod surroundings;
 mod texts;
 mod untracked;
+mod whole;
