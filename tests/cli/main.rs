@@ -14,6 +14,7 @@ mod copies;
 mod kill;
 mod kill_adopt;
 mod losses;
+mod measure;
 mod messages;
 mod names;
 mod now;
