@@ -49,6 +49,7 @@ pub fn run() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
+    crate::text::follow_locale();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(e) if is_hook(&args) => {

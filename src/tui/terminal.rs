@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ratatui::Frame;
 use ratatui::Terminal as Ratatui;
 use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use ratatui::crossterm::terminal::{
     BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
@@ -19,6 +20,7 @@ use ratatui::layout::Rect;
 use rustix::process::{Signal, kill_current_process_group};
 
 use super::TuiError;
+use crate::text;
 
 /// Clicks and the wheel (1000) as SGR (1006); no motion, so that Shift and drag select natively.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
@@ -73,7 +75,13 @@ impl Terminal {
     /// Draws a frame, as one update on terminals that can do so.
     pub fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> io::Result<()> {
         queue!(stdout(), BeginSynchronizedUpdate)?;
-        let drawn = self.inner.draw(render).map(|_| ());
+        let drawn = self.inner.draw(|frame| {
+            render(frame);
+            if text::ascii_only() {
+                to_ascii(frame.buffer_mut());
+            }
+        });
+        let drawn = drawn.map(|_| ());
         execute!(stdout(), EndSynchronizedUpdate)?;
         drawn
     }
@@ -120,6 +128,28 @@ pub fn stop_job() {
     }
 }
 
+/// Puts ASCII in the place of everything else: what is foreign as `?`, one for each column.
+fn to_ascii(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        let Some(c) = cell.symbol().chars().find(|c| !c.is_ascii()) else {
+            continue;
+        };
+        cell.set_char(match c {
+            '─' | '━' | '┄' | '·' => '-',
+            '│' | '┃' | '╎' | '▏' => '|',
+            '\u{2500}'..='\u{257f}' => '+',
+            '●' | '\u{2800}'..='\u{28ff}' => '*',
+            '○' | '◌' | '◐' => 'o',
+            '»' | '›' | '→' => '>',
+            '…' => '.',
+            '±' => '~',
+            '✗' => 'x',
+            '␤' | '⇥' | '␍' => '$',
+            _ => '?',
+        });
+    }
+}
+
 fn enter() -> io::Result<()> {
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
@@ -146,4 +176,22 @@ fn leave() {
         cursor::Show
     );
     let _gone = disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::style::Style;
+
+    #[test]
+    fn ascii_keeps_every_column() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 1));
+        buffer.set_string(0, 0, "├─●é中文👩‍👩‍👧x", Style::new());
+        to_ascii(&mut buffer);
+        let symbols: String = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+        assert!(
+            symbols.is_ascii() && symbols.starts_with("+-*?? ? ? x"),
+            "{symbols:?}"
+        );
+    }
 }
