@@ -9,6 +9,7 @@ mod manifest;
 mod screen;
 
 mod actors;
+mod busy;
 mod contract;
 mod copies;
 mod kill;

@@ -112,6 +112,11 @@ fn p157_hostile_surroundings_start_nothing() {
     let (traps, mark) = set(&lab);
     let hook = traps.join("hook");
     let hook = hook.to_str().expect("UTF-8");
+    // a trap that is stepped on tells
+    let told = Command::new(traps.join("git")).arg("status").status();
+    assert!(!told.expect("trap").success());
+    assert_eq!(std::fs::read_to_string(&mark).expect("mark"), "git status\n");
+    std::fs::remove_file(&mark).expect("remove");
     let tree = lab.manifest();
     let store = lab.store();
     let store = store.to_str().expect("UTF-8");
