@@ -10,7 +10,7 @@ use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
 use crate::engine::{EngineError, State};
-use crate::failure::Kind;
+use crate::failure::{Explain, Kind};
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
 use crate::rewind::tools::Tools;
@@ -56,7 +56,8 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         &id,
         &scope,
         &app.bar(),
-    )?;
+    )
+    .map_err(|e| of_target(e, &target))?;
     let (plan, selection) = (seen.plan, seen.selection);
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(app, &plan));
@@ -84,6 +85,15 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         of: None,
     };
     carry_out(app, &subject, &order, plan.changes.len())
+}
+
+/// A checkpoint that turns out to be damaged is named by what was asked for, too.
+fn of_target(e: impl Explain, target: &Selected) -> Failure {
+    let mut failure = Failure::from(e);
+    if failure.kind == Kind::Damaged && !failure.message.contains(&target.words) {
+        failure.message = format!("{}: {}", target.words, failure.message);
+    }
+    failure
 }
 
 /// A path that is neither in the target nor here now is a mistake, and not done with success.

@@ -12,6 +12,8 @@ mod actors;
 mod busy;
 mod contract;
 mod copies;
+mod damaged;
+mod full;
 mod kill;
 mod kill_adopt;
 mod losses;
