@@ -18,6 +18,7 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{cursor, execute, queue, style};
 use ratatui::layout::Rect;
 use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::TuiError;
 use crate::text;
@@ -98,8 +99,10 @@ impl Terminal {
         self.inner.resize(Rect::new(0, 0, size.width, size.height))
     }
 
-    /// Gives the terminal back while `f` runs, then takes it over again. No reader of events may live
-    /// meanwhile: it would steal the keys.
+    /// Gives the terminal back while `f` runs, then takes it over again. While `f` waits for another program no
+    /// reader of events may live: it would steal the keys. While the whole job is stopped it may, and must: the
+    /// wake-up that a dropped [`EventStream`](ratatui::crossterm::event::EventStream) leaves behind hides the keys
+    /// that come with it, see [`Terminal::look_again`].
     pub fn outside(&mut self, f: impl FnOnce()) -> io::Result<()> {
         leave();
         f();
@@ -112,6 +115,14 @@ impl Terminal {
         disable_raw_mode()?;
         enter()?;
         self.redraw()
+    }
+
+    /// Makes the reader of events look for keys again. crossterm 0.29 waits for edges (`event/source/unix/mio.rs`):
+    /// where a change of size, or a wake-up, comes together with keys, it returns with the first and the edge of the
+    /// keys is gone; they would be seen with the next key only. Setting the modes that are set wakes all readers.
+    pub fn look_again(&self) -> io::Result<()> {
+        let modes = tcgetattr(io::stdin())?;
+        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
     }
 }
 

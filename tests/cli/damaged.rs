@@ -49,7 +49,7 @@ fn p022_p039_p042_damaged_copies_are_named_and_hide_no_other() {
     let harms: [(&str, Harm); 6] = [
         ("gone", |p| std::fs::remove_dir_all(p).expect("remove")),
         ("no record", |p| {
-            std::fs::remove_file(p.join("meta.json")).expect("remove")
+            std::fs::remove_file(p.join("meta.json")).expect("remove");
         }),
         ("empty record", |p| junk(&p.join("meta.json"), b"")),
         ("zeros", |p| junk(&p.join("meta.json"), &[0; 300])),
