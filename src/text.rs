@@ -1,8 +1,10 @@
 //! Text for people and for JSON: foreign bytes made harmless, paths, sizes, ages.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use chrono::{DateTime, Utc};
@@ -17,9 +19,35 @@ pub fn is_unsafe_char(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
+/// Marks of our own are ASCII.
+static ASCII: AtomicBool = AtomicBool::new(false);
+
+/// Follows the locale of the environment: where it names a character set that is not UTF-8 (`LC_ALL=C`), our own
+/// marks are ASCII from now on. Nothing set at all says nothing: containers have no locale, their terminals UTF-8.
+pub fn follow_locale() {
+    ASCII.store(!is_utf8_locale(|n| std::env::var_os(n)), Ordering::Relaxed);
+}
+
+/// True if our own marks must be ASCII.
+pub fn ascii_only() -> bool {
+    ASCII.load(Ordering::Relaxed)
+}
+
+/// The first of the variables that is set and not empty counts (POSIX, 8.2).
+fn is_utf8_locale(value: impl Fn(&str) -> Option<OsString>) -> bool {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|n| value(n).filter(|v| !v.is_empty()));
+    set.is_none_or(|v| {
+        let name = v.to_string_lossy().to_ascii_lowercase();
+        name.contains("utf-8") || name.contains("utf8")
+    })
+}
+
 /// Appends `c` in a visible, harmless form: control characters as `^[`-like carets, others as `\u{..}`.
 fn push_visible(out: &mut String, c: char) {
     match c {
+        '\n' | '\t' | '\r' if ascii_only() => out.extend(c.escape_default()),
         '\n' => out.push('␤'),
         '\t' => out.push('⇥'),
         '\r' => out.push('␍'),
@@ -263,7 +291,7 @@ const LINE: usize = 500;
 pub fn first_line(s: &str) -> String {
     let line = s.lines().find(|l| !l.trim().is_empty()).unwrap_or("").trim();
     match line.char_indices().nth(LINE) {
-        Some((end, _)) => shown(&line[..end]) + "…",
+        Some((end, _)) => shown(&line[..end]) + if ascii_only() { "..." } else { "…" },
         None => shown(line),
     }
 }
@@ -293,6 +321,19 @@ pub fn json_line(value: &impl serde::Serialize) -> serde_json::Result<String> {
 mod tests {
     use super::*;
     use std::ffi::OsStr;
+
+    #[test]
+    fn the_first_locale_that_is_set_counts() {
+        let utf8 = |all: &str, lang: &str| {
+            is_utf8_locale(|n| match n {
+                "LC_ALL" => Some(all.into()),
+                "LANG" => Some(lang.into()),
+                _ => None,
+            })
+        };
+        assert!(utf8("", "") && utf8("", "de_DE.UTF-8") && utf8("C.utf8", "C"));
+        assert!(!utf8("C", "de_DE.UTF-8") && !utf8("", "POSIX") && !utf8("", "de_DE.ISO-8859-1"));
+    }
 
     #[test]
     fn control_and_bidi_characters_become_visible() {

@@ -9,27 +9,40 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("failure", &["text"]),
     ("progress", &[]),
     ("text", &[]),
+    ("durable", &[]),
     ("mounts", &[]),
     ("process", &[]),
     ("config", &["failure", "text", "paths"]),
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
-    ("engine", &["failure", "text", "process", "progress", "mounts"]),
+    (
+        "engine",
+        &["failure", "text", "process", "progress", "mounts", "durable"],
+    ),
     (
         "sandbox",
         &[
-            "engine", "failure", "text", "process", "progress", "mounts", "paths",
+            "engine", "failure", "text", "process", "progress", "mounts", "paths", "durable",
         ],
     ),
     ("diff", &["engine", "failure", "text", "progress"]),
     (
         "timeline",
-        &["conversation", "engine", "sandbox", "failure", "text", "progress"],
+        &[
+            "conversation",
+            "engine",
+            "sandbox",
+            "failure",
+            "text",
+            "progress",
+            "durable",
+        ],
     ),
     (
         "rewind",
         &[
-            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "paths",
+            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
+            "paths",
         ],
     ),
     (
@@ -115,6 +128,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "diff",
             "failure",
             "text",
+            "durable",
             "process",
             "progress",
             "mounts",

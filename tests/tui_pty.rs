@@ -277,6 +277,30 @@ fn stopped_and_continued() {
     assert_eq!(modes.first(), modes.last());
 }
 
+/// Keys that come at the same moment as a change of size: both are seen, at once.
+#[test]
+fn keys_and_changes_of_size_together() {
+    let mut pty = Pty::host("", (100, 30));
+    pty.wait("Add tags to notes");
+    for round in 0..60 {
+        let (keys, shown) = if round % 2 == 0 {
+            ("gj", "Files  message 2")
+        } else {
+            ("g", "Files  message 1")
+        };
+        let columns = 101 + round % 7;
+        pty.resize(columns, 30);
+        pty.keys(keys);
+        pty.until(shown, |p| {
+            let text = p.text();
+            // the frame fills the width that there is now
+            text.contains(shown) && text.lines().any(|l| l.chars().count() == usize::from(columns))
+        });
+    }
+    pty.keys("q");
+    pty.wait("ended: Quit");
+}
+
 /// The lines that `stty -g` printed.
 fn modes(text: &str) -> Vec<String> {
     let joined = text.replace('\n', " ");

@@ -57,6 +57,7 @@ pub fn run() -> ExitCode {
         complain(format_args!("respool: the agent cannot be run: {why}\n"));
         return ExitCode::from(foreground::NOT_RUN);
     }
+    crate::text::follow_locale();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(e) if is_hook(&args) => {

@@ -79,8 +79,7 @@ pub struct Output {
 impl Output {
     /// From the options and the environment.
     pub fn new(global: &Global) -> Self {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
-            || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()) || dumb();
         let color = match global.color {
             Color::Always => true,
             Color::Never => false,
@@ -145,6 +144,11 @@ impl Output {
     }
 }
 
+/// True on a terminal that obeys no escape sequences.
+fn dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|t| t == "dumb")
+}
+
 /// Writes to stderr. One that is closed, or a terminal that was hung up in the middle of a rewind, is no
 /// reason to stop.
 pub fn complain(text: std::fmt::Arguments<'_>) {
@@ -178,7 +182,7 @@ impl Bar {
         Self {
             started: std::time::Instant::now(),
             last: std::sync::Mutex::new(None),
-            on: !output.quiet && std::io::stderr().is_terminal(),
+            on: !output.quiet && !dumb() && std::io::stderr().is_terminal(),
             cancel,
         }
     }

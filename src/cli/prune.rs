@@ -1,7 +1,6 @@
 //! `respool prune`.
 
 use std::collections::HashSet;
-use std::io::Write;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::json;
@@ -10,6 +9,7 @@ use super::app::App;
 use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure};
 use super::pool::bytes;
+use crate::durable::append_lines;
 use crate::engine::catalog::SandboxDir;
 use crate::engine::pool::Pool;
 use crate::engine::retention::{Keep, to_remove};
@@ -242,14 +242,7 @@ fn remember(_app: &App, dir: &std::path::Path, gone: &[Checkpoint]) -> Result<()
     {
         text += &format!("{}\n", json!(id));
     }
-    let mut file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .map_err(EngineError::io("write", &path))?;
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(EngineError::io("write", &path))?;
+    append_lines(&path, &text).map_err(EngineError::io("write", &path))?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
 use crate::engine::{EngineError, State};
-use crate::failure::Kind;
+use crate::failure::{Explain, Kind};
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
 use crate::rewind::tools::Tools;
@@ -58,7 +58,8 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         &id,
         &scope,
         &app.bar(),
-    )?;
+    )
+    .map_err(|e| of_target(e, &target))?;
     let (plan, selection) = (seen.plan, seen.selection);
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(app, &plan));
@@ -94,6 +95,15 @@ fn not_by_the_agent(app: &App, subject: &Subject) -> Done {
         return Ok(());
     }
     Ok(refuse_inside(std::process::id() as i32, &subject.site)?)
+}
+
+/// A checkpoint that turns out to be damaged is named by what was asked for, too.
+fn of_target(e: impl Explain, target: &Selected) -> Failure {
+    let mut failure = Failure::from(e);
+    if failure.kind == Kind::Damaged && !failure.message.contains(&target.words) {
+        failure.message = format!("{}: {}", target.words, failure.message);
+    }
+    failure
 }
 
 /// A path that is neither in the target nor here now is a mistake, and not done with success.

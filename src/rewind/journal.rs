@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Result, RewindError};
 use super::{Operation, OperationKind, OperationState};
+use crate::durable::replace_file;
 use crate::engine::{CheckpointId, Selection, random_id};
 use crate::text::ExactPath;
 
@@ -216,19 +217,7 @@ impl Log {
         let path = self.path_of(record);
         let temp = path.with_extension("tmp");
         let bytes = serde_json::to_vec(record).map_err(|e| failed("write", &path)(e.into()))?;
-        let write = || -> std::io::Result<()> {
-            let mut f = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&temp)?;
-            f.write_all(&bytes)?;
-            f.sync_all()?;
-            fs::rename(&temp, &path)?;
-            File::open(&self.dir)?.sync_all()
-        };
-        write().map_err(failed("write", &path))
+        replace_file(&path, &temp, &bytes).map_err(failed("write", &path))
     }
 
     /// Moves the record to a phase, durably.

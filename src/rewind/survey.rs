@@ -1,7 +1,8 @@
 //! Gathers the facts of a plan: what differs, what of it is the user's own, who holds files.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
 
 use super::journal::Record;
 use super::plan::{Facts, narrowed, plan, within};
@@ -170,6 +171,19 @@ fn both_names(changes: &[Change]) -> BTreeSet<PathBuf> {
         .collect()
 }
 
+/// The changes without those to be spared, and without the folders that hold one of them: a folder is restored
+/// with everything below it. (What else differs in such a folder has changes of its own.)
+fn without(changes: Vec<Change>, spared: impl Fn(&Change) -> bool) -> Vec<Change> {
+    let (gone, mut rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(spared);
+    let gone = both_names(&gone);
+    let holds = |folder: &Path| {
+        let mut from = gone.range::<Path, _>((Bound::Excluded(folder), Bound::Unbounded));
+        from.next().is_some_and(|next| next.starts_with(folder))
+    };
+    rest.retain(|c| !holds(&c.path) && !holds(c.old_path()));
+    rest
+}
+
 fn turn(timeline: Option<&Timeline>, target: &CheckpointId) -> Result<(CheckpointId, CheckpointId)> {
     let rows = timeline.map_or(&[][..], |t| &t.rows);
     let found = spans(rows)
@@ -199,7 +213,7 @@ pub fn survey(
     let mut changes = narrowed(all, scope.paths.as_deref());
     if scope.keep_mine {
         let own = both_names(&between);
-        changes.retain(|c| !own.contains(&c.path) && !own.contains(c.old_path()));
+        changes = without(changes, |c| own.contains(&c.path) || own.contains(c.old_path()));
     }
     if scope.only_turn {
         let (a, b) = turn(timeline, id)?;
@@ -209,7 +223,7 @@ pub fn survey(
             false,
             progress,
         )?);
-        changes.retain(|c| own.contains(&c.path) || own.contains(c.old_path()));
+        changes = without(changes, |c| !own.contains(&c.path) && !own.contains(c.old_path()));
     }
     let selection = if scope.keep_mine || scope.only_turn {
         Selection::Paths(both_names(&changes).into_iter().collect())

@@ -1,8 +1,7 @@
 //! Which sandbox a path belongs to. The catalog is the pool itself; the state folder only lists the pools.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::bind;
 use super::remote::{self, Line};
 use super::site::Site;
+use crate::durable::replace_file;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::vault::btrfs::records as records_of;
@@ -186,19 +186,8 @@ impl Registry {
     fn write(&self, list: &PoolList) -> Result<()> {
         let path = self.own.join(LIST);
         let temp = self.own.join(format!("{LIST}.{}", std::process::id()));
-        let write = || -> std::io::Result<()> {
-            let bytes = serde_json::to_vec_pretty(list)?;
-            let mut f = fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&temp)?;
-            f.write_all(&bytes)?;
-            f.sync_all()?;
-            fs::rename(&temp, &path)
-        };
-        write().map_err(EngineError::io("write", &path))
+        let bytes = serde_json::to_vec_pretty(list).map_err(|e| EngineError::io("write", &path)(e.into()))?;
+        replace_file(&path, &temp, &bytes).map_err(EngineError::io("write", &path))
     }
 
     /// Opens (attaches, mounts) the pool of an entry of the state folder `dir`.

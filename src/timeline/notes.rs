@@ -2,11 +2,11 @@
 //! not be taken, and whether an operation is open.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::durable::append_lines;
 use crate::engine::{EngineError, Result};
 use crate::sandbox::quiet::{self, NotQuiet};
 use crate::sandbox::remote::Ask;
@@ -80,11 +80,7 @@ pub fn remember_missed(site: &Site, message: &str, reason: &str) -> Result<()> {
             message: message.to_owned(),
             reason: reason.to_owned(),
         })?;
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)?;
-        file.write_all(format!("{line}\n").as_bytes())
+        append_lines(&path, &format!("{line}\n"))
     };
     write().map_err(EngineError::io("write", &path))
 }

@@ -122,7 +122,7 @@ pub async fn run(backend: Arc<dyn Backend>, options: Options) -> Result<End, Tui
         terminal: &mut terminal,
         runner: &mut runner,
         receive,
-        events: Some(EventStream::new()),
+        events: EventStream::new(),
         began: Instant::now(),
         drawn: Instant::now(),
         urgent: false,
@@ -140,7 +140,7 @@ struct Loop<'a> {
     terminal: &'a mut Terminal,
     runner: &'a mut Runner,
     receive: UnboundedReceiver<Msg>,
-    events: Option<EventStream>,
+    events: EventStream,
     began: Instant,
     drawn: Instant,
     /// A key waits for its frame: no floor.
@@ -156,6 +156,7 @@ enum Woken {
     Frame,
     Tick,
     Continued,
+    Resized,
 }
 
 impl Loop<'_> {
@@ -167,17 +168,19 @@ impl Loop<'_> {
             (signal(SignalKind::quit())?, 3),
         ];
         let mut continued = signal(SignalKind::from_raw(nix::libc::SIGCONT))?;
+        // crossterm tells a change of size, too, but not one that comes together with a key
+        let mut sizes = signal(SignalKind::window_change())?;
         self.dispatch(state, Msg::Start)?;
         let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK);
         while state.end.is_none() {
             let floor = FRAME.saturating_sub(self.drawn.elapsed());
-            let events = self.events.get_or_insert_with(EventStream::new);
             let woken = tokio::select! {
                 biased;
                 number = any(&mut ends) => Woken::Msg(Box::new(Msg::Signal(number))),
-                event = next(events) => Woken::Event(event),
+                event = next(&mut self.events) => Woken::Event(event),
                 Some(msg) = self.receive.recv() => Woken::Msg(Box::new(msg)),
                 _ = continued.recv() => Woken::Continued,
+                _ = sizes.recv() => Woken::Resized,
                 () = tokio::time::sleep(floor), if state.dirty => Woken::Frame,
                 _ = tick.tick() => Woken::Tick,
             };
@@ -191,6 +194,10 @@ impl Loop<'_> {
                     self.terminal.again()?;
                     self.resized(state)?;
                     self.urgent = true;
+                }
+                Woken::Resized => {
+                    self.urgent = true;
+                    self.resized(state)?;
                 }
                 Woken::Frame => {}
                 Woken::Tick => self.dispatch(state, Msg::Tick(Utc::now()))?,
@@ -209,13 +216,10 @@ impl Loop<'_> {
             if state.end.is_some() {
                 break;
             }
-            let event = match &mut self.events {
-                Some(events) => tokio::select! {
-                    biased;
-                    event = next(events) => event,
-                    () = std::future::ready(()) => None,
-                },
-                None => None,
+            let event = tokio::select! {
+                biased;
+                event = next(&mut self.events) => event,
+                () = std::future::ready(()) => None,
             };
             if let Some(event) = event {
                 self.event(state, event?)?;
@@ -250,7 +254,7 @@ impl Loop<'_> {
             }
             Event::Paste(text) => self.dispatch(state, Msg::Paste(text)),
             Event::Mouse(mouse) => self.dispatch(state, Msg::Mouse(mouse)),
-            Event::Resize(width, height) => self.dispatch(state, Msg::Resize(width, height)),
+            Event::Resize(..) => self.resized(state),
             Event::FocusGained | Event::FocusLost => Ok(()),
         }
     }
@@ -259,7 +263,6 @@ impl Loop<'_> {
         for effect in update::update(state, msg) {
             match effect {
                 Effect::Suspend => {
-                    self.events = None;
                     self.terminal.outside(terminal::stop_job)?;
                     self.resumed = Some(Instant::now());
                     self.resized(state)?;
@@ -276,6 +279,7 @@ impl Loop<'_> {
 
     /// The terminal may have another size than before.
     fn resized(&mut self, state: &mut State) -> Result<(), TuiError> {
+        self.terminal.look_again()?;
         let (width, height) = self.terminal.size()?;
         self.dispatch(state, Msg::Tick(Utc::now()))?;
         self.dispatch(state, Msg::Resize(width, height))

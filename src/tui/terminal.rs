@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ratatui::Frame;
 use ratatui::Terminal as Ratatui;
 use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use ratatui::crossterm::terminal::{
     BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
@@ -17,8 +18,10 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{cursor, execute, queue, style};
 use ratatui::layout::Rect;
 use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::TuiError;
+use crate::text;
 
 /// Clicks and the wheel (1000) as SGR (1006); no motion, so that Shift and drag select natively.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
@@ -73,7 +76,13 @@ impl Terminal {
     /// Draws a frame, as one update on terminals that can do so.
     pub fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> io::Result<()> {
         queue!(stdout(), BeginSynchronizedUpdate)?;
-        let drawn = self.inner.draw(render).map(|_| ());
+        let drawn = self.inner.draw(|frame| {
+            render(frame);
+            if text::ascii_only() {
+                to_ascii(frame.buffer_mut());
+            }
+        });
+        let drawn = drawn.map(|_| ());
         execute!(stdout(), EndSynchronizedUpdate)?;
         drawn
     }
@@ -90,8 +99,10 @@ impl Terminal {
         self.inner.resize(Rect::new(0, 0, size.width, size.height))
     }
 
-    /// Gives the terminal back while `f` runs, then takes it over again. No reader of events may live
-    /// meanwhile: it would steal the keys.
+    /// Gives the terminal back while `f` runs, then takes it over again. While `f` waits for another program no
+    /// reader of events may live: it would steal the keys. While the whole job is stopped it may, and must: the
+    /// wake-up that a dropped [`EventStream`](ratatui::crossterm::event::EventStream) leaves behind hides the keys
+    /// that come with it, see [`Terminal::look_again`].
     pub fn outside(&mut self, f: impl FnOnce()) -> io::Result<()> {
         leave();
         f();
@@ -105,6 +116,14 @@ impl Terminal {
         enter()?;
         self.redraw()
     }
+
+    /// Makes the reader of events look for keys again. crossterm 0.29 waits for edges (`event/source/unix/mio.rs`):
+    /// where a change of size, or a wake-up, comes together with keys, it returns with the first and the edge of the
+    /// keys is gone; they would be seen with the next key only. Setting the modes that are set wakes all readers.
+    pub fn look_again(&self) -> io::Result<()> {
+        let modes = tcgetattr(io::stdin())?;
+        Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
+    }
 }
 
 impl Drop for Terminal {
@@ -117,6 +136,28 @@ impl Drop for Terminal {
 pub fn stop_job() {
     if let Err(error) = kill_current_process_group(Signal::TSTP) {
         tracing::warn!(%error, "cannot stop");
+    }
+}
+
+/// Puts ASCII in the place of everything else: what is foreign as `?`, one for each column.
+fn to_ascii(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        let Some(c) = cell.symbol().chars().find(|c| !c.is_ascii()) else {
+            continue;
+        };
+        cell.set_char(match c {
+            '─' | '━' | '┄' | '·' => '-',
+            '│' | '┃' | '╎' | '▏' => '|',
+            '\u{2500}'..='\u{257f}' => '+',
+            '●' | '\u{2800}'..='\u{28ff}' => '*',
+            '○' | '◌' | '◐' => 'o',
+            '»' | '›' | '→' => '>',
+            '…' => '.',
+            '±' => '~',
+            '✗' => 'x',
+            '␤' | '⇥' | '␍' => '$',
+            _ => '?',
+        });
     }
 }
 
@@ -146,4 +187,22 @@ fn leave() {
         cursor::Show
     );
     let _gone = disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::style::Style;
+
+    #[test]
+    fn ascii_keeps_every_column() {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 1));
+        buffer.set_string(0, 0, "├─●é中文👩‍👩‍👧x", Style::new());
+        to_ascii(&mut buffer);
+        let symbols: String = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+        assert!(
+            symbols.is_ascii() && symbols.starts_with("+-*?? ? ? x"),
+            "{symbols:?}"
+        );
+    }
 }

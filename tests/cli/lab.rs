@@ -15,7 +15,7 @@ use crate::manifest::Manifest;
 
 const FIXTURE: &str = "tests/fixtures/openhands/v1_sdk_1.58/conversations/11111111222243338444555555555555";
 /// The position of each message's event in the fixture, and the end.
-const CUTS: [usize; 5] = [1, 10, 18, 25, 30];
+pub const CUTS: [usize; 5] = [1, 10, 18, 25, 30];
 /// Patience with things that other processes do.
 pub const SOON: Duration = Duration::from_secs(10);
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::lab::{Answer, Lab};
 
 /// The agent stops: its hook takes the checkpoint of the turn's end.
-fn turn_ends(lab: &Lab) {
+pub fn turn_ends(lab: &Lab) {
     let input = json!({"event_type": "Stop", "session_id": "11111111-2222-4333-8444-555555555555", "working_dir": lab.ws_text()});
     let file = lab.dir().join("stop.json");
     std::fs::write(&file, input.to_string()).expect("write");
@@ -37,7 +37,7 @@ fn yours(lab: &Lab, state: &str) -> Value {
 }
 
 /// Runs it on a terminal and types the lines.
-fn typed(lab: &Lab, args: &[&str], lines: &str) -> Answer {
+pub fn typed(lab: &Lab, args: &[&str], lines: &str) -> Answer {
     let mut line = vec![env!("CARGO_BIN_EXE_respool").to_owned(), "--state-dir".into()];
     line.push(lab.state().to_str().expect("UTF-8").into());
     line.extend(args.iter().map(|a| (*a).to_owned()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::lab::Lab;
 use crate::manifest::Manifest;
 
-fn git(dir: &Path, args: &[&str]) -> String {
+pub fn git(dir: &Path, args: &[&str]) -> String {
     let out = Command::new("git")
         .args([
             "-c",
@@ -65,7 +65,7 @@ fn p026_uncommitted_work_and_the_index_come_back() {
     assert_eq!(status, git(lab.ws(), &["status", "--porcelain"]));
 }
 
-fn four(ws: &Path) {
+pub fn four(ws: &Path) {
     let sub = ws.parent().expect("parent").join("sub-source");
     std::fs::create_dir(&sub).expect("mkdir");
     git(&sub, &["init", "-q"]);
@@ -88,7 +88,7 @@ fn four(ws: &Path) {
     git(ws, &["worktree", "add", "-q", "tree"]);
 }
 
-fn git_names(m: &Manifest) -> Vec<&Path> {
+pub fn git_names(m: &Manifest) -> Vec<&Path> {
     let is_git = |p: &&Path| {
         p.file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with(".git"))
@@ -97,6 +97,25 @@ fn git_names(m: &Manifest) -> Vec<&Path> {
         .map(std::path::PathBuf::as_path)
         .filter(is_git)
         .collect()
+}
+
+/// The agent commits in each of the four.
+pub fn turn(lab: &Lab) {
+    for (dir, file) in [(".", "f"), ("vendor/x", "n"), ("module", "s"), ("tree", "w")] {
+        for i in 0..4 {
+            commit(&lab.at(dir), file, &format!("by the agent {i}"));
+        }
+    }
+}
+
+/// All four are whole.
+pub fn git_fine(lab: &Lab, what: &str) {
+    for dir in [".", "vendor/x", "module", "tree"] {
+        for args in [&["fsck", "--no-progress"][..], &["--no-optional-locks", "status"]] {
+            eprintln!("{what}: git {args:?} in {dir}");
+            git(&lab.at(dir), args);
+        }
+    }
 }
 
 /// Files with names outside (as `git clone` makes them) are no obstacle: they are told, the outside stays.
@@ -131,11 +150,7 @@ fn p045_repositories_survive_a_kill_at_any_moment() {
     let lab = Lab::new(four);
     lab.message(1);
     let good = lab.manifest();
-    for (dir, file) in [(".", "f"), ("vendor/x", "n"), ("module", "s"), ("tree", "w")] {
-        for i in 0..4 {
-            commit(&lab.at(dir), file, &format!("by the agent {i}"));
-        }
-    }
+    turn(&lab);
     let bad = lab.manifest();
     for n in 0..20u64 {
         let mut c = lab.json_command(&["--yes", "rewind", "1"]);
@@ -159,10 +174,7 @@ fn p045_repositories_survive_a_kill_at_any_moment() {
             "run {n}: {:?}",
             good.differs(&now).iter().take(3).collect::<Vec<_>>()
         );
-        for dir in [".", "vendor/x", "module", "tree"] {
-            git(&lab.at(dir), &["fsck", "--no-progress"]);
-            git(&lab.at(dir), &["--no-optional-locks", "status"]);
-        }
+        git_fine(&lab, &format!("run {n}"));
         if now == good {
             lab.ok(&["--yes", "undo"]);
         }

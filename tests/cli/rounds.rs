@@ -196,6 +196,12 @@ fn p024_five_checkpoints_are_five_states() {
             .collect();
         assert_eq!(paths, [format!("f{i}")]);
     }
+    // the newest is not the oldest, nor any other
+    for (n, id) in ids.iter().enumerate().rev() {
+        lab.ok(&["-s", lab.ws_text(), "--yes", "rewind", id, "--files"]);
+        let there: Vec<bool> = (0..5).map(|i| lab.at(format!("f{i}")).exists()).collect();
+        assert_eq!(there, (0..5).map(|i| i <= n).collect::<Vec<_>>(), "{id}");
+    }
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 5);

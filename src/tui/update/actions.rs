@@ -255,12 +255,12 @@ fn checkpoint(state: &mut State, effects: &mut Effects) {
         state.say(Tone::Plain, "a checkpoint is being taken already");
         return;
     }
-    let Some(open) = &state.open else { return };
+    let Some(store) = state.open.as_ref().map(|o| o.store.clone()) else {
+        return;
+    };
     if !opened::tracked(state) {
-        state.say(Tone::Plain, opened::UNTRACKED);
         return;
     }
-    let store = open.store.clone();
     state.checkpointing = Some(begin(state, effects, Work::Checkpoint(store)));
 }
 

@@ -15,15 +15,21 @@ use crate::tui::state::{Loading, Open, Pane, Screen, State, Tone};
 /// A store that changes all the time is read again at most so often, in milliseconds.
 const SOON: u64 = 250;
 /// What is said where there is nothing to rewind.
-pub const UNTRACKED: &str = "this workspace is not tracked: respool track DIR begins to keep checkpoints";
+const UNTRACKED: &str = "this workspace is not tracked: respool track DIR begins to keep checkpoints";
 
-/// True if the open conversation's workspace is tracked.
-pub fn tracked(state: &State) -> bool {
-    state
-        .open
-        .as_ref()
-        .and_then(|o| o.timeline.as_ref())
-        .is_some_and(|t| t.sandbox.is_some())
+/// What is said to a key that comes before anything is known of the workspace.
+const READING: &str = "the conversation is still being read";
+
+/// True if the open conversation's workspace is tracked; else it is said why nothing can be changed.
+pub fn tracked(state: &mut State) -> bool {
+    let timeline = state.open.as_ref().and_then(|o| o.timeline.as_ref());
+    let known = timeline.map(|t| t.sandbox.is_some());
+    match known {
+        Some(true) => {}
+        Some(false) => state.say(Tone::Plain, UNTRACKED),
+        None => state.say(Tone::Plain, READING),
+    }
+    known == Some(true)
 }
 
 /// Opens a conversation.

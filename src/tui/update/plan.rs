@@ -85,7 +85,6 @@ pub fn reverse(state: &mut State, undo: bool, effects: &mut Effects) {
 
 fn may_write(state: &mut State) -> bool {
     if !opened::tracked(state) {
-        state.say(Tone::Plain, opened::UNTRACKED);
         return false;
     }
     if state.running() {

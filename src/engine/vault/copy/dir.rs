@@ -1,13 +1,14 @@
 //! The folders of the sandboxes whose checkpoints are copies: `<state dir>/copies/<id>/`, each with its record,
 //! for their owner alone.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::durable::replace_file;
 use crate::engine::catalog::{Listed, RootId, SandboxRecord, parse_record, valid_id};
 use crate::engine::changes::node::stat_at;
 use crate::engine::{EngineError, Result, random_id};
@@ -36,27 +37,9 @@ pub fn root_id(folder: impl std::os::fd::AsFd) -> io::Result<RootId> {
     })
 }
 
-/// Writes a file in one step, durably: a temporary one, fsync, rename, fsync of the folder.
+/// Writes a file in one step, durably. Others may write it at the same time.
 pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let temp = folder.join(random_id(".new"));
-    let write = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temp)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temp, path)?;
-        File::open(folder)?.sync_all()
-    };
-    let done = write();
-    if done.is_err() {
-        let removed = fs::remove_file(&temp);
-        tracing::debug!(?removed, "took back a file that could not be written");
-    }
-    done
+    replace_file(path, &path.with_file_name(random_id(".new")), bytes)
 }
 
 impl CopyDir {

@@ -78,7 +78,8 @@ impl CopyVault {
 
     fn examine(&self, name: &Name) -> Result<Checkpoint> {
         let folder = self.place(name);
-        let manifest = fs::metadata(folder.join(MANIFEST)).is_ok_and(|m| m.is_file());
+        // a power cut may leave an empty one
+        let manifest = fs::metadata(folder.join(MANIFEST)).is_ok_and(|m| m.is_file() && m.len() > 0);
         Ok(match self.meta(name)? {
             Ok(meta) => Checkpoint {
                 meta,
