@@ -11,14 +11,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("text", &[]),
     ("mounts", &[]),
     ("process", &[]),
-    ("config", &["failure", "text", "paths"]),
+    ("patterns", &[]),
+    ("config", &["failure", "text", "paths", "patterns"]),
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
-    ("engine", &["failure", "text", "process", "progress", "mounts"]),
+    (
+        "engine",
+        &["failure", "text", "process", "progress", "mounts", "patterns"],
+    ),
     (
         "sandbox",
         &[
-            "engine", "failure", "text", "process", "progress", "mounts", "paths",
+            "engine", "failure", "text", "process", "progress", "mounts", "paths", "config", "patterns",
         ],
     ),
     ("diff", &["engine", "failure", "text", "progress"]),

@@ -36,6 +36,7 @@ use app::App;
 use args::{Cli, Command};
 use output::{Done, Failure, Output, complain};
 
+use crate::config::run::{AS_COMMAND, become_and_run};
 use crate::failure::Kind;
 use crate::sandbox::freeze;
 
@@ -48,6 +49,11 @@ pub fn run() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
+    }
+    if args.get(1).is_some_and(|a| a == AS_COMMAND) {
+        let e = become_and_run(&args[2..]);
+        complain(format_args!("{e}\n"));
+        return ExitCode::from(127);
     }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,

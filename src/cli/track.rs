@@ -204,7 +204,7 @@ fn with_copies(app: &App, path: &Path) -> Done {
     app.confirm(&format!("track {}?", shown_path(path)))?;
     app.desk.registry.prepare()?;
     let bar = app.bar();
-    let tracked = track_copy(&copies, &plan, &bar)?;
+    let tracked = track_copy(&copies, &plan, app.desk.registry.settings(), &bar)?;
     drop(bar);
     if !rustix::process::geteuid().is_root() {
         app.out.say(format!(

@@ -132,7 +132,7 @@ impl Stage {
         if self.copies {
             let copies = self.registry.copies();
             let plan = copy_plan(&self.workspace, &copies, progress)?;
-            track_copy(&copies, &plan, progress)?;
+            track_copy(&copies, &plan, self.registry.settings(), progress)?;
             return Ok(());
         }
         let file = self.registry.default_image();

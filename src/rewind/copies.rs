@@ -20,6 +20,7 @@ use crate::engine::{CheckpointKind, EngineError, How as By, NewCheckpoint, rando
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
+use crate::sandbox::settings::Settings;
 use crate::sandbox::site::Site;
 use crate::text::{shown_path, size};
 
@@ -54,7 +55,12 @@ pub fn copy_plan(path: &Path, copies: &Path, progress: &dyn Progress) -> Result<
 }
 
 /// Does it. The caller has shown the plan and was told yes.
-pub fn track_copy(copies: &Path, plan: &TrackPlan, progress: &dyn Progress) -> Result<Tracked> {
+pub fn track_copy(
+    copies: &Path,
+    plan: &TrackPlan,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<Tracked> {
     let path = &plan.path;
     enough_space(copies, plan)?;
     let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
@@ -83,7 +89,7 @@ pub fn track_copy(copies: &Path, plan: &TrackPlan, progress: &dyn Progress) -> R
     fault_point("track-begun");
     progress.step("copying", 0, 0);
     record.tracked = true;
-    let done = first_checkpoint(copies, &record).and_then(|()| {
+    let done = first_checkpoint(copies, &record, settings).and_then(|()| {
         fault_point("track-copied");
         Ok(dir.write_record(&record)?)
     });
@@ -108,8 +114,8 @@ pub fn track_copy(copies: &Path, plan: &TrackPlan, progress: &dyn Progress) -> R
     })
 }
 
-fn first_checkpoint(copies: &Path, record: &SandboxRecord) -> Result<()> {
-    let site = Site::open_copy(copies, record.clone())?;
+fn first_checkpoint(copies: &Path, record: &SandboxRecord, settings: &Settings) -> Result<()> {
+    let site = Site::open_copy(copies, record.clone(), settings.clone())?;
     site.checkpoint(&NewCheckpoint::of(CheckpointKind::Start, By::Own))?;
     Ok(())
 }

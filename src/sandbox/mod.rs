@@ -7,5 +7,6 @@ pub mod holders;
 pub mod mounts;
 pub mod quiet;
 pub mod registry;
+pub mod settings;
 pub mod site;
 pub mod writers;

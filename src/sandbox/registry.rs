@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::bind;
+use super::settings::Settings;
 use super::site::Site;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
@@ -43,6 +44,7 @@ pub struct Registry {
     own: PathBuf,
     others: Vec<PathBuf>,
     named: bool,
+    settings: Settings,
 }
 
 impl Registry {
@@ -58,7 +60,24 @@ impl Registry {
             own: state_dir.to_owned(),
             others,
             named,
+            settings: Settings::default(),
         }
+    }
+
+    /// With what the user's config says: the sandboxes that it opens have it.
+    #[must_use]
+    pub fn with(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// What the user's config says.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn given(&self, mut site: Site) -> Site {
+        site.settings = self.settings.clone();
+        site
     }
 
     /// The state folder that is written to.
@@ -218,12 +237,12 @@ impl Registry {
     pub fn find(&self, path: &Path) -> Result<Option<Site>> {
         let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(site) = self.by_subvolume(&resolved)? {
-            return Ok(Some(site));
+            return Ok(Some(self.given(site)));
         }
         if let Some(site) = self.by_copy(&resolved)? {
             return Ok(Some(site));
         }
-        self.by_record(&resolved)
+        Ok(self.by_record(&resolved)?.map(|site| self.given(site)))
     }
 
     /// The folder of the sandboxes whose checkpoints are copies, in the own state folder.
@@ -249,7 +268,7 @@ impl Registry {
             .filter(|(_, r)| r.tracked && path.starts_with(&r.path))
             .max_by_key(|(_, r)| r.path.as_os_str().len());
         found
-            .map(|(dir, record)| Site::open_copy(&dir, record))
+            .map(|(dir, record)| Site::open_copy(&dir, record, self.settings.clone()))
             .transpose()
     }
 
@@ -321,14 +340,14 @@ impl Registry {
             path: id.into(),
         };
         if let Some((dir, listed)) = self.all_copies()?.into_iter().find(|(_, l)| l.id == id) {
-            return Site::open_copy(&dir, listed.record.map_err(damaged)?).map(Some);
+            return Site::open_copy(&dir, listed.record.map_err(damaged)?, self.settings.clone()).map(Some);
         }
         for (_, pool) in self.pools() {
             let Ok(pool) = pool else { continue };
             let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| l.id == id);
             if let Some(listed) = found {
                 let record = listed.record.map_err(damaged)?;
-                return Site::open(pool, record).map(Some);
+                return Site::open(pool, record).map(|site| Some(self.given(site)));
             }
         }
         Ok(None)

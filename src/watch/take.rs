@@ -61,6 +61,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn take(site: &Site, new: &NewCheckpoint) -> Result<Checkpoint, TakeError> {
     // first what its own message explains best: a pool that cannot be written
     site.vault.guard()?;
+    if let Some(warning) = site.before_checkpoint(new.kind) {
+        tracing::warn!("{warning}");
+    }
     let _quiet = quiet::enter(site.dir(), PATIENCE)?;
     Ok(site.checkpoint(new)?)
 }
