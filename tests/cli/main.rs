@@ -8,6 +8,7 @@ mod lab;
 mod manifest;
 
 mod actors;
+mod config;
 mod contract;
 mod copies;
 mod kill;

@@ -15,8 +15,8 @@ use crate::engine::restore::Recorded;
 use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::look::{entries_in, read_in};
 use crate::engine::{
-    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
-    Restored, Result, Selection, State,
+    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, FileType, NewCheckpoint,
+    PartKind, Restored, Result, Selection, State,
 };
 use crate::patterns::Patterns;
 use crate::progress::{Progress, Silent};
@@ -166,7 +166,14 @@ impl Vault for CopyVault {
 
     fn changes(&self, a: &State, b: &State, times: bool, progress: &dyn Progress) -> Result<Vec<Change>> {
         let (a, b) = self.pair(a, b, progress)?;
-        recorded_changes(&a.walked(), &b.walked(), times, PartKind::Workspace, progress)
+        let patterns = [a.patterns.clone(), b.patterns.clone()];
+        let mut all = recorded_changes(&a.walked(), &b.walked(), times, PartKind::Workspace, progress)?;
+        // a folder that only one state has is listed with all that is in it
+        all.retain(|c| {
+            let folder = c.type_b.or(c.type_a) == Some(FileType::Dir);
+            !patterns.iter().any(|p| p.leaves_out(&c.path, folder))
+        });
+        Ok(all)
     }
 
     fn read(&self, state: &State, path: &Path, limit: u64) -> Result<Content> {
