@@ -12,6 +12,7 @@ mod docker;
 mod doctor;
 mod hook;
 mod hooks;
+mod man;
 mod open;
 mod operations;
 mod output;
@@ -166,7 +167,7 @@ fn dispatch(cli: Cli) -> Done {
     }
     match command {
         Command::Completions { shell } => shell::completions(shell),
-        Command::Man => shell::man(),
+        Command::Man => man::man(),
         Command::Hook { agent } => hook::run(global, &agent),
         command => with_app(App::new(global)?, command),
     }
