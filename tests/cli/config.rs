@@ -278,34 +278,43 @@ fn kind_of(doc: &Value, path: &str) -> Option<String> {
         .map(ToOwned::to_owned)
 }
 
-/// What is left out is in no checkpoint, named, and stays as it is in rewind and undo, wherever the folders
-/// around it went.
-#[test]
-fn what_is_left_out_stays_as_it_is() {
-    let lab = Lab::plain(|ws| {
-        std::fs::create_dir_all(ws.join("app/node_modules/x")).expect("folders");
-        std::fs::write(ws.join("app/node_modules/x/y"), "1").expect("write");
-        std::fs::write(ws.join("app/main"), "main").expect("write");
-        std::fs::write(ws.join("a.log"), "log").expect("write");
-        std::fs::write(ws.join("keep.log"), "kept").expect("write");
-    });
-    let file = config(
-        &lab,
-        "[sandbox]\nexclude = [\"node_modules/\", \"*.log\"]\ninclude = [\"keep.log\"]\n",
-    );
+/// Tracked with copies, under this config, which is not used by later commands unless they name it.
+fn tracked(fill: impl FnOnce(&Path), text: &str) -> (Lab, String) {
+    let lab = Lab::plain(fill);
+    let file = config(&lab, text);
     let mut c = lab.command();
-    let tracked = c
-        .args([
-            "--config",
-            &file,
-            "--yes",
-            "track",
-            lab.ws_text(),
-            "--vault",
-            "copy",
-        ])
-        .output();
-    assert!(tracked.expect("run").status.success());
+    let words = [
+        "--config",
+        &file,
+        "--yes",
+        "track",
+        lab.ws_text(),
+        "--vault",
+        "copy",
+    ];
+    let out = c.args(words).output().expect("run");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    (lab, file)
+}
+
+const LEAVES_OUT: &str = "[sandbox]\nexclude = [\"node_modules/\", \"*.log\"]\ninclude = [\"keep.log\"]\n";
+
+fn with_modules(ws: &Path) {
+    std::fs::create_dir_all(ws.join("app/node_modules/x")).expect("folders");
+    for (path, text) in [
+        ("app/node_modules/x/y", "1"),
+        ("app/main", "main"),
+        ("a.log", "log"),
+        ("keep.log", "kept"),
+    ] {
+        std::fs::write(ws.join(path), text).expect("write");
+    }
+}
+
+/// What is left out is in no checkpoint, and named.
+#[test]
+fn what_is_left_out_is_in_no_checkpoint_and_named() {
+    let (lab, file) = tracked(with_modules, LEAVES_OUT);
     let a = with(&lab, &file, &["checkpoint"], &[]);
     let id = a.json()["checkpoint"].as_str().expect("an id").to_owned();
     let parts = a.json()["parts"].to_string();
@@ -317,18 +326,35 @@ fn what_is_left_out_stays_as_it_is() {
     assert!(ls.contains("keep.log") && !ls.contains("a.log"), "{ls}");
     lab.fails(4, &["-s", lab.ws_text(), "cat", &id, "a.log"]);
     lab.fails(4, &["-s", lab.ws_text(), "cat", &id, "app/node_modules/x/y"]);
-    // changed, renamed, made again, and new ones in folders that are new
-    lab.write("app/node_modules/x/y", "2");
-    lab.write("a.log", "longer log");
-    lab.write("keep.log", "changed");
+    // a path that is left out is not asked for in vain
+    let path = ["--path", "app/node_modules"];
+    let rewind = ["-s", lab.ws_text(), "--yes", "rewind", &id, "--files"];
+    let said = lab.fails(3, &[&rewind[..], &path[..]].concat());
+    assert!(said.contains("left out"), "{said}");
+}
+
+/// What is left out stays as it is in rewind and undo, wherever the folders around it went.
+#[test]
+fn what_is_left_out_stays_as_it_is() {
+    let (lab, file) = tracked(with_modules, LEAVES_OUT);
+    let a = with(&lab, &file, &["checkpoint"], &[]);
+    let id = a.json()["checkpoint"].as_str().expect("an id").to_owned();
+    // changed, in folders that were made again, and new ones in folders that are new
     std::fs::rename(lab.at("app/node_modules"), lab.dir().join("aside")).expect("rename");
     std::fs::remove_dir_all(lab.at("app")).expect("remove");
     lab.write("app/main", "again");
     std::fs::rename(lab.dir().join("aside"), lab.at("app/node_modules")).expect("rename");
-    lab.write("new/deep/node_modules/z", "z");
-    lab.write("new/deep/gone", "gone");
-    lab.write("new/sub/gone", "gone");
-    lab.write("other/b.log", "b");
+    for (path, text) in [
+        ("app/node_modules/x/y", "2"),
+        ("a.log", "longer log"),
+        ("keep.log", "changed"),
+        ("new/deep/node_modules/z", "z"),
+        ("new/deep/gone", "gone"),
+        ("new/sub/gone", "gone"),
+        ("other/b.log", "b"),
+    ] {
+        lab.write(path, text);
+    }
     let after = lab.manifest();
     let list = lab.ok(&["-s", lab.ws_text(), "changes", &id, "now"]);
     assert_eq!(kind_of(&list, "keep.log").as_deref(), Some("modified"), "{list}");
@@ -341,7 +367,7 @@ fn what_is_left_out_stays_as_it_is() {
         kind_of(&list, "a.log").is_none() && kind_of(&list, "other/b.log").is_none(),
         "{list}"
     );
-    // the rewind's own record counts, whatever the config says by now
+    // the checkpoint's own record counts, whatever the config says by now
     let plan = lab.ok(&["-s", lab.ws_text(), "--dry-run", "rewind", &id, "--files"]);
     let not_covered = plan["plan"]["not_covered"].to_string();
     assert!(
@@ -363,41 +389,13 @@ fn what_is_left_out_stays_as_it_is() {
     assert!(!lab.at("new/deep/gone").exists() && !lab.at("new/sub").exists());
     assert_eq!(lab.ok(&["-s", lab.ws_text(), "--yes", "undo"])["verified"], true);
     after.assert_same(&lab.manifest(), "undone");
-    // a path that is left out is not asked for in vain
-    let said = lab.fails(
-        3,
-        &[
-            "-s",
-            lab.ws_text(),
-            "--yes",
-            "rewind",
-            &id,
-            "--files",
-            "--path",
-            "app/node_modules",
-        ],
-    );
-    assert!(said.contains("left out"), "{said}");
 }
 
 /// Where what is left out stands in the way of what the checkpoint has, nothing is changed at all.
 #[test]
 fn what_is_left_out_and_in_the_way_is_named_before() {
-    let lab = Lab::plain(|ws| std::fs::write(ws.join("build"), "a file").expect("write"));
-    let file = config(&lab, "[sandbox]\nexclude = [\"build/\", \"*.o\"]\n");
-    let mut c = lab.command();
-    let tracked = c
-        .args([
-            "--config",
-            &file,
-            "--yes",
-            "track",
-            lab.ws_text(),
-            "--vault",
-            "copy",
-        ])
-        .output();
-    assert!(tracked.expect("run").status.success());
+    let fill = |ws: &Path| std::fs::write(ws.join("build"), "a file").expect("write");
+    let (lab, file) = tracked(fill, "[sandbox]\nexclude = [\"build/\", \"*.o\"]\n");
     lab.write("d", "a file too");
     let a = with(&lab, &file, &["checkpoint"], &[]);
     let id = a.json()["checkpoint"].as_str().expect("an id").to_owned();

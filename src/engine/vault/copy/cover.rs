@@ -148,6 +148,7 @@ impl<'a> Graft<'a> {
         to_path(&names.join(&b'/'))
     }
 
+    /// Tells that what is there stays, though the target has something else in its place.
     fn in_the_way(&mut self, i: u32) {
         let path = self.path(i);
         let what = "what is there now is left out of checkpoints, or a mount: it stays".to_owned();
@@ -195,6 +196,9 @@ impl<'a> Graft<'a> {
         let Some(Some(parent)) = self.becomes.get(&node.parent).copied() else {
             return; // told already
         };
+        if !self.target.patterns.leaves_out(&self.path(i), node.is_dir()) {
+            return; // a mount; it may be gone by the time of the restore, or else that fails and is taken back
+        }
         if let Some(&there) = self.names.get(&(parent, &node.name[..]))
             && self.target.nodes[there as usize].covered()
         {
