@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rewind",
         &[
-            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
+            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "config",
         ],
     ),
     (

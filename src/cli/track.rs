@@ -194,7 +194,10 @@ fn enter_again(app: &App, blockers: &[Blocker], old: &str) {
 fn with_copies(app: &App, path: &Path) -> Done {
     check_place(path, &reserved(app, None))?;
     let copies = app.desk.registry.copies();
-    let plan = copy_plan(path, &copies, &app.bar())?;
+    let plan = copy_plan(path, &copies, app.desk.registry.settings(), &app.bar())?;
+    for warning in crate::sandbox::settings::project_at(path).warnings {
+        app.out.say(format!("respool: {warning}"));
+    }
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(&plan));
     }

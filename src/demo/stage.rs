@@ -131,7 +131,7 @@ impl Stage {
         self.registry.prepare()?;
         if self.copies {
             let copies = self.registry.copies();
-            let plan = copy_plan(&self.workspace, &copies, progress)?;
+            let plan = copy_plan(&self.workspace, &copies, self.registry.settings(), progress)?;
             track_copy(&copies, &plan, self.registry.settings(), progress)?;
             return Ok(());
         }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,10 +56,15 @@ impl Settings {
     }
 }
 
+/// What the workspace at this path sets for itself; nothing where it cannot be read.
+pub fn project_at(path: &Path) -> Project {
+    bind::open_folder(path).map_or_else(|_| Project::default(), |root| Project::read(root.as_fd()))
+}
+
 impl Site {
     /// What the workspace sets for itself; nothing where it cannot be read.
     pub fn project(&self) -> Project {
-        bind::open_folder(self.path()).map_or_else(|_| Project::default(), |root| Project::read(root.as_fd()))
+        project_at(self.path())
     }
 
     /// Runs the user's `pre_checkpoint` before a checkpoint of this kind, unless it is one that respool takes
