@@ -18,7 +18,7 @@
 //!
 //! # The rooms and who may use whom
 //! `cli`, `tui` -> `demo` -> `rewind`, `watch` -> `timeline`, `diff` -> `engine`, `sandbox`,
-//! `conversation` -> `text`, `durable`, `process`, `progress`, `config`, `paths`, `failure`. No arrow up. `engine`
+//! `conversation` -> `text`, `durable`, `process`, `progress`, `config`, `patterns`, `paths`, `failure`. No arrow up. `engine`
 //! knows neither conversations nor Docker; `conversation` never writes; ratatui and crossterm are used in
 //! `tui` alone, clap in `cli`, bollard in `sandbox`, ioctls in `engine`. `tests/architecture.rs` checks it.
 
@@ -31,6 +31,7 @@ pub mod durable;
 pub mod engine;
 pub mod failure;
 pub mod paths;
+pub mod patterns;
 pub mod process;
 pub mod progress;
 pub mod rewind;

@@ -18,6 +18,11 @@ const MOST: u64 = 16 << 20;
 
 /// The bytes of a regular file, at most 16 MiB. Never waits for a pipe, never starts a device.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_with_meta(path).map(|(bytes, _)| bytes)
+}
+
+/// As [`read_file`], with what the file system says of the file that was read.
+pub fn read_with_meta(path: &Path) -> io::Result<(Vec<u8>, std::fs::Metadata)> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = std::fs::OpenOptions::new()
         .read(true)
@@ -32,7 +37,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     file.take(MOST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok((bytes, meta))
 }
 
 /// As [`read_file`], as text.

@@ -12,17 +12,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("durable", &[]),
     ("mounts", &[]),
     ("process", &[]),
-    ("config", &["failure", "text", "paths"]),
+    ("patterns", &[]),
+    ("config", &["failure", "text", "paths", "patterns"]),
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
     (
         "engine",
-        &["failure", "text", "process", "progress", "mounts", "durable"],
+        &[
+            "failure", "text", "process", "progress", "mounts", "durable", "patterns",
+        ],
     ),
     (
         "sandbox",
         &[
-            "engine", "failure", "text", "process", "progress", "mounts", "paths", "durable",
+            "engine", "failure", "text", "process", "progress", "mounts", "paths", "durable", "config",
+            "patterns",
         ],
     ),
     ("diff", &["engine", "failure", "text", "progress"]),
@@ -42,7 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "rewind",
         &[
             "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
-            "paths",
+            "paths", "config",
         ],
     ),
     (

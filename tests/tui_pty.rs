@@ -477,3 +477,61 @@ fn a_key_is_on_the_screen_within_a_frame() {
         times.last()
     );
 }
+
+/// The program itself with this config; there is no conversation, so the start screen comes.
+fn configured(dir: &tempfile::TempDir, config: &str) -> Pty {
+    let file = dir.path().join("c.toml");
+    std::fs::write(&file, config).expect("written");
+    let (file, state) = (file.to_string_lossy(), dir.path().join("state"));
+    let args = ["--config", &file, "--state-dir", &state.to_string_lossy()];
+    Pty::run(env!("CARGO_BIN_EXE_respool"), &args, "", (120, 40))
+}
+
+/// The user's keys work, and footer and help show them.
+#[test]
+fn keys_and_theme_of_the_config() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = "[keys]\nhelp = \"F\"\nquit = [\"X\"]\n[theme]\nname = \"dark\"\nkey = \"#123456\"\n";
+    let mut pty = configured(&dir, config);
+    pty.wait("X quit");
+    assert!(pty.text().contains("F help"), "{}", pty.text());
+    let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+    assert!(raw.contains("38;2;18;52;86"), "the colour of keys");
+    pty.keys("F");
+    pty.wait("half a page down");
+    pty.keys("\x1b");
+    pty.until("the start screen", |p| !p.text().contains("half a page down"));
+    pty.keys("qX");
+    pty.until("the end", |p| !p.terminal().screen().alternate_screen());
+    assert_given_back(&pty);
+}
+
+#[test]
+fn what_is_wrong_with_keys_and_theme_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (config, said) in [
+        (
+            "[keys]\nup = \"k\"\nfly = \"f\"\n",
+            "c.toml: line 3: keys.fly: there is no such action",
+        ),
+        ("[keys]\n\nup = \"j\"\n", "c.toml: line 3: keys.up: j is both"),
+        (
+            "[keys]\nconfirm = \"Enter\"\n",
+            "line 2: keys.confirm: a rewind is confirmed",
+        ),
+        (
+            "[theme]\nname = \"pink\"\n",
+            "line 2: theme.name: there is no theme",
+        ),
+        (
+            "[theme]\nbaad = \"red\"\n",
+            "line 2: theme.baad: there is no role",
+        ),
+        ("[theme]\nbad = \"reddish\"\n", "line 2: theme.bad:"),
+    ] {
+        let pty = configured(&dir, config);
+        let text = |p: &Pty| p.text().replace('\n', "");
+        pty.until(said, |p| text(p).contains(said));
+        assert!(!pty.terminal().screen().alternate_screen());
+    }
+}

@@ -13,6 +13,7 @@ use crate::failure::{Explain as _, Kind};
 use crate::paths::{self, Who};
 use crate::progress::CancelFlag;
 use crate::sandbox::registry::Registry;
+use crate::sandbox::settings::Settings;
 use crate::sandbox::site::Site;
 use crate::service::client::Client;
 use crate::timeline::Timeline;
@@ -89,7 +90,8 @@ impl App {
             }
             None => who.state_dir(&env),
         };
-        let registry = with_service(Registry::new(&state, named), &env)?;
+        let registry = Registry::new(&state, named).with(Settings::of(&config, &who));
+        let registry = with_service(registry, &env)?;
         let desk = Desk::new(Library::new(who.roots(&env, &cwd)), registry);
         Ok(Self {
             out,
@@ -156,6 +158,14 @@ impl App {
     /// What a command that needs a sandbox works on: with `-c`, or without `-s` where this folder has a
     /// conversation, both; else the sandbox of `-s` or of this folder.
     pub fn subject(&self) -> Result<Subject, Failure> {
+        let subject = self.seek()?;
+        for warning in subject.site.project().warnings {
+            self.out.say(format!("respool: {warning}"));
+        }
+        Ok(subject)
+    }
+
+    fn seek(&self) -> Result<Subject, Failure> {
         if let Some(site) = self.named_site()? {
             let opened = self
                 .global

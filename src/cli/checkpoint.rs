@@ -1,5 +1,6 @@
 //! `respool checkpoint`, `label`, `pin`, `unpin`.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
@@ -34,9 +35,17 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     let mut parts = vec![
         json!({"kind": PartKind::Workspace, "path": json_path(site.path()).0, "covered": true, "reason": null}),
     ];
+    let left_out = site.vault.left_out()?;
+    let reason = |p: &PathBuf| {
+        if left_out.contains(p) {
+            "left out by exclude"
+        } else {
+            "a subvolume or mount inside"
+        }
+    };
     for p in &not_covered {
         let path = json_path(&site.path().join(p)).0;
-        parts.push(json!({"kind": PartKind::Workspace, "path": path, "covered": false, "reason": "a subvolume or mount inside"}));
+        parts.push(json!({"kind": PartKind::Workspace, "path": path, "covered": false, "reason": reason(p)}));
     }
     if app.global.dry_run {
         let doc = json!({"plan": {"steps": [format!("take a checkpoint of {}", shown_path(site.path()))], "parts": parts}});
@@ -45,6 +54,9 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         });
     }
     let tools = Tools::of(site)?;
+    if let Some(warning) = site.before_checkpoint(new.kind) {
+        app.out.say(format!("respool: {warning}"));
+    }
     let started = Instant::now();
     let taken = tools.checkpoint(&new)?;
     let ms = started.elapsed().as_millis() as u64;
@@ -54,7 +66,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     app.out.result(&doc, || {
         let mut text = format!("{}  ({ms} ms)\n", taken.meta.id);
         for p in &not_covered {
-            text += &format!("not covered: {} (a subvolume or mount inside)\n", shown_path(p));
+            text += &format!("not covered: {} ({})\n", shown_path(p), reason(p));
         }
         text
     })

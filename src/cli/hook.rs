@@ -1,16 +1,18 @@
 //! `respool hook`: called by an agent for each message; quick, and never in the agent's way.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::args::Global;
 use super::output::{Done, Failure, complain, raw};
+use crate::config::Config;
 use crate::failure::Kind;
 use crate::paths::{self, Who};
 use crate::sandbox::registry::Registry;
+use crate::sandbox::settings::Settings;
 use crate::watch::hook::{Call, Taken, answer, carry_out};
 
 /// The agent's own patience is 60 seconds; a checkpoint that comes after it would be a late one.
@@ -37,7 +39,7 @@ pub fn run(global: Global, agent: &str) -> Done {
     let taken = match call {
         Ok(call) => match call.checkpoint() {
             None => return raw(br#"{"decision":"allow"}"#),
-            Some(_) => in_time(global.state_dir, &call),
+            Some(_) => in_time(global.state_dir, global.config.as_deref(), &call),
         },
         Err(why) => Err(why),
     };
@@ -51,7 +53,7 @@ pub fn run(global: Global, agent: &str) -> Done {
 }
 
 /// Takes it in this thread; if that takes too long, another one answers and ends the process.
-fn in_time(state_dir: Option<PathBuf>, call: &Call) -> Result<Taken, String> {
+fn in_time(state_dir: Option<PathBuf>, config: Option<&Path>, call: &Call) -> Result<Taken, String> {
     let answered = Arc::new(AtomicBool::new(false));
     let watchdog = Arc::clone(&answered);
     // without it there is no deadline but the agent's own: better than no checkpoint
@@ -63,7 +65,7 @@ fn in_time(state_dir: Option<PathBuf>, call: &Call) -> Result<Taken, String> {
             std::process::exit(code);
         }
     });
-    let taken = registry(state_dir).and_then(|r| carry_out(&r, call));
+    let taken = registry(state_dir, config).and_then(|r| carry_out(&r, call));
     if answered.swap(true, Ordering::SeqCst) {
         // the other thread is ending the process
         loop {
@@ -73,11 +75,18 @@ fn in_time(state_dir: Option<PathBuf>, call: &Call) -> Result<Taken, String> {
     taken
 }
 
-fn registry(state_dir: Option<PathBuf>) -> Result<Registry, String> {
+/// A config that cannot be read is said, and is no reason to take no checkpoint.
+fn registry(state_dir: Option<PathBuf>, config: Option<&Path>) -> Result<Registry, String> {
     let env = paths::environment();
+    let who = Who::invoking(&env);
+    let config = Config::load(config, &who.config_dir(&env)).unwrap_or_else(|e| {
+        complain(format_args!("respool: the config is not used: {e}\n"));
+        Config::default()
+    });
     let registry = match state_dir {
         Some(dir) => Registry::new(&paths::settled(&dir).unwrap_or(dir), true),
-        None => Registry::new(&Who::invoking(&env).state_dir(&env), false),
+        None => Registry::new(&who.state_dir(&env), false),
     };
+    let registry = registry.with(Settings::of(&config, &who));
     super::app::with_service(registry, &env).map_err(|e| e.message)
 }

@@ -13,6 +13,7 @@ mod doctor;
 mod forward;
 mod hook;
 mod hooks;
+mod man;
 mod open;
 mod operations;
 mod output;
@@ -39,6 +40,7 @@ use app::App;
 use args::{Cli, Command};
 use output::{Done, Failure, Output, complain};
 
+use crate::config::run::{AS_COMMAND, become_and_run};
 use crate::failure::Kind;
 use crate::sandbox::{foreground, freeze};
 
@@ -58,6 +60,11 @@ pub fn run() -> ExitCode {
         return ExitCode::from(foreground::NOT_RUN);
     }
     crate::text::follow_locale();
+    if args.get(1).is_some_and(|a| a == AS_COMMAND) {
+        let e = become_and_run(&args[2..]);
+        complain(format_args!("{e}\n"));
+        return ExitCode::from(127);
+    }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(e) if is_hook(&args) => {
@@ -169,7 +176,7 @@ fn dispatch(cli: Cli) -> Done {
     }
     match command {
         Command::Completions { shell } => shell::completions(shell),
-        Command::Man => shell::man(),
+        Command::Man => man::man(),
         Command::Hook { agent } => hook::run(global, &agent),
         command => with_app(App::new(global)?, command),
     }

@@ -1,17 +1,24 @@
 //! `respool [CONVERSATION]`: the TUI.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::app::App;
 use super::args::Global;
 use super::output::{Done, Failure};
+use crate::config::Config;
+use crate::config::project::{NAME, Project};
 use crate::failure::Kind;
 use crate::text::shown;
+use crate::tui::keymap::Keymap;
 use crate::tui::real::RealBackend;
 use crate::tui::state::End;
-use crate::tui::{self, Options};
+use crate::tui::theme::Theme;
+use crate::tui::{self, Options, TuiError};
 
 /// Opens the screens.
 pub fn run(global: Global, open: Option<OsString>) -> Done {
@@ -53,13 +60,63 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
 pub fn options(app: &App, store: Option<PathBuf>) -> Result<Options, Failure> {
     let mut options = Options::built_in(store)?;
     options.home = Some(app.who.home.clone());
+    options.keymap = Arc::new(keymap(&app.config)?);
+    // without colours there is nothing to choose
+    if !Options::plain() {
+        options.theme = Arc::new(theme(app)?);
+    }
     if let Some(file) = &app.config.file {
-        options.paths.push(("config", file.clone()));
+        options.paths.push(("config", file.path.clone()));
     }
     options
         .paths
         .push(("state", app.desk.registry.state_dir().to_owned()));
     Ok(options)
+}
+
+/// The keys: the built-in ones with those of `[keys]`.
+fn keymap(config: &Config) -> Result<Keymap, Failure> {
+    let changes = config
+        .keys
+        .iter()
+        .map(|(action, keys)| (action.as_str(), keys.list()));
+    Keymap::built_in()?
+        .with(changes)
+        .map_err(|(action, e)| config.refused("keys", &action, &e.to_string()).into())
+}
+
+/// The colours: a theme by its name, that of the user or else that of the workspace, with the user's own roles.
+fn theme(app: &App) -> Result<Theme, Failure> {
+    let config = &app.config;
+    let refused = |key: &str, e: TuiError| config.refused("theme", key, &e.to_string());
+    let mut theme = match config.theme.get("name") {
+        Some(name) => Theme::named(name).map_err(|e| refused("name", e))?,
+        None => of_the_workspace(app).map_or_else(|| Theme::named("default"), Ok)?,
+    };
+    for (role, words) in config.theme.iter().filter(|(key, _)| *key != "name") {
+        theme.set(role, words).map_err(|e| refused(role, e))?;
+    }
+    Ok(theme)
+}
+
+/// The theme that the workspace around the current folder names. Nothing about it is an error.
+fn of_the_workspace(app: &App) -> Option<Theme> {
+    let above = app.cwd.ancestors().take_while(|p| *p != app.who.home);
+    let root = above
+        .filter_map(|p| File::open(p).ok())
+        .find(|root| Project::is_there(root.as_fd()))?;
+    let project = Project::read(root.as_fd());
+    for warning in &project.warnings {
+        app.out.say(format!("respool: {warning}"));
+    }
+    let named = Theme::named(&project.theme?);
+    if let Err(e) = &named {
+        app.out.say(format!(
+            "respool: {NAME}: theme.name is ignored: {}",
+            shown(&e.to_string())
+        ));
+    }
+    named.ok()
 }
 
 /// Shows the screens until the user leaves.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::app::App;
 use super::args::PoolCommand;
 use super::output::{Done, Failure};
+use crate::config::values;
 use crate::engine::EngineError;
 use crate::engine::catalog;
 use crate::engine::image;
@@ -19,24 +20,10 @@ use crate::text::{shown_path, size};
 
 /// A size: `20G`, `500M`, `1048576`. Powers of 1024.
 pub fn bytes(text: &str) -> Result<u64, Failure> {
-    let wrong = || {
+    values::bytes(text).ok_or_else(|| {
         Failure::new(Kind::Usage, format!("{} is no size", crate::text::shown(text)))
             .hint("for example 20G or 500M")
-    };
-    let upper = text.trim().to_ascii_uppercase();
-    let upper = upper
-        .strip_suffix("IB")
-        .or_else(|| upper.strip_suffix('B'))
-        .unwrap_or(&upper);
-    let (digits, shift) = match upper.chars().last() {
-        Some('K') => (&upper[..upper.len() - 1], 10),
-        Some('M') => (&upper[..upper.len() - 1], 20),
-        Some('G') => (&upper[..upper.len() - 1], 30),
-        Some('T') => (&upper[..upper.len() - 1], 40),
-        _ => (upper, 0),
-    };
-    let n: u64 = digits.trim().parse().map_err(|_| wrong())?;
-    n.checked_mul(1 << shift).ok_or_else(wrong)
+    })
 }
 
 /// Looks after the pools.

@@ -9,6 +9,8 @@ use super::app::App;
 use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure};
 use super::pool::bytes;
+use crate::config::RetentionConfig;
+use crate::config::values::{self, Age, Size};
 use crate::durable::append_lines;
 use crate::engine::catalog::SandboxDir;
 use crate::engine::pool::Pool;
@@ -28,35 +30,49 @@ use crate::timeline::{Row, Timeline};
 
 /// An age: `30d`, `12h`, `45m`, `90s`.
 fn within(text: &str) -> Result<TimeDelta, Failure> {
-    let wrong = || {
+    values::age(text).ok_or_else(|| {
         Failure::new(Kind::Usage, format!("{} is no age", crate::text::shown(text)))
             .hint("for example 30d or 12h")
+    })
+}
+
+/// What is kept: the flags, where they are silent the user's config, and what the workspace asks to stay.
+fn rules(
+    config: &RetentionConfig,
+    project: &RetentionConfig,
+    flags: (Option<usize>, Option<&str>, Option<&str>),
+) -> Result<(Keep, Option<u64>), Failure> {
+    let (keep, keep_within, max_bytes) = flags;
+    let user = RetentionConfig {
+        keep: keep.or(config.keep),
+        keep_within: keep_within
+            .map(within)
+            .transpose()?
+            .map(Age)
+            .or(config.keep_within),
+        max_bytes: max_bytes.map(bytes).transpose()?.map(Size).or(config.max_bytes),
     };
-    let (number, unit) = text
-        .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(wrong)?;
-    let n: i64 = number.parse().map_err(|_| wrong())?;
-    match unit {
-        "d" => TimeDelta::try_days(n),
-        "h" => TimeDelta::try_hours(n),
-        "m" => TimeDelta::try_minutes(n),
-        "s" => TimeDelta::try_seconds(n),
-        _ => None,
-    }
-    .ok_or_else(wrong)
+    let all = user.with_project(*project);
+    let keep = Keep {
+        // what was said here and now holds
+        newest: keep.or(all.keep),
+        within: if keep_within.is_some() {
+            user.keep_within
+        } else {
+            all.keep_within
+        }
+        .map(|a| a.0),
+    };
+    let limit = if max_bytes.is_some() {
+        user.max_bytes
+    } else {
+        all.max_bytes
+    };
+    Ok((keep, limit.map(|s| s.0)))
 }
 
 /// Removes old checkpoints.
 pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes: Option<&str>) -> Done {
-    let defaults = &app.config.retention;
-    let rules = Keep {
-        newest: keep.or(defaults.keep),
-        within: keep_within
-            .or(defaults.keep_within.as_deref())
-            .map(within)
-            .transpose()?,
-    };
-    let limit = max_bytes.map(bytes).transpose()?.or(defaults.max_bytes);
     if keep.is_none()
         && keep_within.is_none()
         && max_bytes.is_none()
@@ -64,13 +80,17 @@ pub fn run(app: &App, keep: Option<usize>, keep_within: Option<&str>, max_bytes:
     {
         return remove_sandbox(app, &pool, &id);
     }
-    if rules.newest.is_none() && rules.within.is_none() && limit.is_none() {
+    let flags = (keep, keep_within, max_bytes);
+    let config = &app.config.retention;
+    if flags == (None, None, None) && *config == RetentionConfig::default() {
         app.named_site()?; // one that is not there is named first
         return Err(Failure::new(Kind::Usage, "nothing says what to keep")
-            .hint("name it: --keep N, --keep-within 30d or --max-bytes 10G; or a sandbox that is no longer tracked: -s SANDBOX"));
+            .hint("name it: --keep N, --keep-within 30d or --max-bytes 10G, or [retention] in the config; or a sandbox that is no longer tracked: -s SANDBOX"));
     }
+    rules(config, &RetentionConfig::default(), flags)?; // wrong words are told before anything is looked for
     let subject = app.subject()?;
     let site = &subject.site;
+    let (rules, limit) = rules(config, &site.project().retention, flags)?;
     let all = site.vault.checkpoints()?;
     let now: DateTime<Utc> = Utc::now();
     let gone = to_remove(&all, &rules, now);
@@ -251,9 +271,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages() {
-        assert_eq!(within("30d").ok(), Some(TimeDelta::days(30)));
-        assert_eq!(within("45m").ok(), Some(TimeDelta::minutes(45)));
-        assert!(within("soon").is_err() && within("").is_err() && within("9999999999999999999d").is_err());
+    fn flags_go_before_the_config_and_a_workspace_only_adds() {
+        let days = |n| Some(Age(TimeDelta::days(n)));
+        let config = RetentionConfig {
+            keep: None,
+            keep_within: days(1825),
+            max_bytes: None,
+        };
+        let greedy = RetentionConfig {
+            keep: Some(1),
+            keep_within: days(0),
+            max_bytes: Some(Size(1)),
+        };
+        let (keep, limit) = rules(&config, &greedy, (None, None, None)).expect("rules");
+        assert_eq!((keep.within, limit), (Some(TimeDelta::days(1825)), None));
+        let (keep, _) = rules(&config, &greedy, (Some(3), Some("2d"), None)).expect("rules");
+        assert_eq!((keep.newest, keep.within), (Some(3), Some(TimeDelta::days(2))));
+        let generous = RetentionConfig {
+            keep: Some(50),
+            keep_within: days(9000),
+            max_bytes: None,
+        };
+        let (keep, _) = rules(&config, &generous, (None, None, None)).expect("rules");
+        assert_eq!(
+            (keep.newest, keep.within),
+            (Some(50), Some(TimeDelta::days(9000)))
+        );
+        assert!(rules(&config, &generous, (None, Some("soon"), None)).is_err());
     }
 }

@@ -123,8 +123,11 @@ fn known(subject: &Subject, target: &State, path: &Path) -> Done {
 /// `paths`: how many the plan changes.
 fn carry_out(app: &App, subject: &Subject, order: &Order, paths: usize) -> Done {
     let bar = app.bar();
-    let outcome = Tools::of(&subject.site)?.run(order, &bar)?;
+    let mut outcome = Tools::of(&subject.site)?.run(order, &bar)?;
     drop(bar);
+    outcome
+        .notes
+        .extend(subject.site.after_rewind(&outcome.operation, &order.target));
     done(app, &outcome, order.kind, paths)
 }
 

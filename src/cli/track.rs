@@ -64,6 +64,11 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
 /// Shows the plan of an offer, asks, and does it.
 pub fn asked(app: &App, offer: &Offer) -> Result<Tracked, Failure> {
     let path = &offer.plan.path;
+    if offer.wish.vault == VaultKind::Copy {
+        for warning in crate::sandbox::settings::project_at(path).warnings {
+            app.out.say(format!("respool: {warning}"));
+        }
+    }
     in_the_way_of(offer)?;
     if !app.global.yes {
         app.out.say(plan_text(&offer.plan).trim_end());

@@ -164,8 +164,8 @@ impl Stage {
         }
         if matches!(self.keeper, Keeper::Copies) {
             let copies = self.registry.copies();
-            let plan = copy_plan(&self.workspace, &copies, progress)?;
-            track_copy(&copies, &plan, progress)?;
+            let plan = copy_plan(&self.workspace, &copies, self.registry.settings(), progress)?;
+            track_copy(&copies, &plan, self.registry.settings(), progress)?;
             return Ok(());
         }
         let file = self.registry.default_image();

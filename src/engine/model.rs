@@ -157,6 +157,9 @@ pub struct NewCheckpoint {
     pub late: Option<u64>,
     /// The operation that this is the safety checkpoint of.
     pub operation: Option<String>,
+    /// It must cover what this checkpoint covers, whatever is left out of others now: what a restore to that
+    /// one may change.
+    pub like: Option<CheckpointId>,
 }
 
 impl NewCheckpoint {
@@ -171,6 +174,7 @@ impl NewCheckpoint {
             label: None,
             late: None,
             operation: None,
+            like: None,
         }
     }
 }

@@ -13,20 +13,28 @@ use super::recover::{How, Recovered};
 use super::run::PATIENCE;
 use super::track::{Means, TrackPlan, Tracked};
 use super::{OperationKind, OperationState};
+use crate::config::project::Project;
 use crate::engine::catalog::{Place, RECORD_VERSION, SandboxRecord};
-use crate::engine::restore::copy::measure;
+use crate::engine::restore::measure_without;
 use crate::engine::vault::copy::{CopyDir, root_id};
 use crate::engine::{CheckpointKind, EngineError, How as By, NewCheckpoint, random_id};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
+use crate::sandbox::settings::Settings;
 use crate::sandbox::site::Site;
-use crate::text::{shown_path, size};
+use crate::text::{shown, shown_path, size};
 
 /// Makes the plan. Nothing is changed.
-pub fn copy_plan(path: &Path, copies: &Path, progress: &dyn Progress) -> Result<TrackPlan> {
+pub fn copy_plan(
+    path: &Path,
+    copies: &Path,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<TrackPlan> {
     let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
-    let measured = measure(folder.as_fd(), progress)?;
+    let patterns = settings.patterns(&Project::read(folder.as_fd()));
+    let measured = measure_without(folder.as_fd(), &patterns, progress)?;
     let mut blockers = occupants(path)?;
     for b in &mut blockers {
         b.stops = false;
@@ -34,12 +42,7 @@ pub fn copy_plan(path: &Path, copies: &Path, progress: &dyn Progress) -> Result<
     // nobody has to enter it anew: it stays where it is
     blockers.retain(|b| b.kind != "cwd");
     let (entries, bytes) = (measured.entries, measured.bytes);
-    Ok(TrackPlan {
-        path: path.to_owned(),
-        means: Means::Keep,
-        entries,
-        bytes,
-        steps: vec![
+    let mut steps = vec![
             format!("{} stays as it is: nothing is moved", shown_path(path)),
             format!(
                 "copy {entries} files and folders ({}) into {}; later checkpoints add what changed",
@@ -48,14 +51,36 @@ pub fn copy_plan(path: &Path, copies: &Path, progress: &dyn Progress) -> Result<
             ),
             "a checkpoint is taken file by file: it is not atomic; what writes meanwhile is stopped where possible"
                 .into(),
-        ],
+    ];
+    if !patterns.is_empty() {
+        let list = patterns
+            .lines()
+            .iter()
+            .map(|l| shown(l))
+            .collect::<Vec<_>>()
+            .join(", ");
+        steps.push(format!(
+            "leave out what fits: {list}; no checkpoint has it, and no rewind touches it"
+        ));
+    }
+    Ok(TrackPlan {
+        path: path.to_owned(),
+        means: Means::Keep,
+        entries,
+        bytes,
+        steps,
         blockers,
         only_of: None,
     })
 }
 
 /// Does it. The caller has shown the plan and was told yes.
-pub fn track_copy(copies: &Path, plan: &TrackPlan, progress: &dyn Progress) -> Result<Tracked> {
+pub fn track_copy(
+    copies: &Path,
+    plan: &TrackPlan,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<Tracked> {
     let path = &plan.path;
     enough_space(copies, plan)?;
     let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
@@ -84,7 +109,7 @@ pub fn track_copy(copies: &Path, plan: &TrackPlan, progress: &dyn Progress) -> R
     fault_point("track-begun");
     progress.step("copying", 0, 0);
     record.tracked = true;
-    let done = first_checkpoint(copies, &record).and_then(|()| {
+    let done = first_checkpoint(copies, &record, settings).and_then(|()| {
         fault_point("track-copied");
         Ok(dir.write_record(&record)?)
     });
@@ -109,8 +134,8 @@ pub fn track_copy(copies: &Path, plan: &TrackPlan, progress: &dyn Progress) -> R
     })
 }
 
-fn first_checkpoint(copies: &Path, record: &SandboxRecord) -> Result<()> {
-    let site = Site::open_copy(copies, record.clone())?;
+fn first_checkpoint(copies: &Path, record: &SandboxRecord, settings: &Settings) -> Result<()> {
+    let site = Site::open_copy(copies, record.clone(), settings.clone())?;
     site.checkpoint(&NewCheckpoint::of(CheckpointKind::Start, By::Own))?;
     Ok(())
 }

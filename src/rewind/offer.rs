@@ -183,7 +183,7 @@ pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn P
     not_tracked_already(desk, path)?;
     if wish.vault == VaultKind::Copy {
         check_place(path, &reserved(desk, None))?;
-        let plan = copy_plan(path, &desk.registry.copies(), progress)?;
+        let plan = copy_plan(path, &desk.registry.copies(), desk.registry.settings(), progress)?;
         return Ok(Offer {
             wish,
             plan,
@@ -222,7 +222,12 @@ pub fn in_the_way(offer: &Offer) -> Result<()> {
 pub fn accept(desk: &Desk, offer: &Offer, progress: &dyn Progress) -> Result<Tracked> {
     if offer.wish.vault == VaultKind::Copy {
         desk.registry.prepare()?;
-        return track_copy(&desk.registry.copies(), &offer.plan, progress);
+        return track_copy(
+            &desk.registry.copies(),
+            &offer.plan,
+            desk.registry.settings(),
+            progress,
+        );
     }
     let pool = open_pool(desk, offer)?;
     track(&pool, &offer.plan, progress)

@@ -68,6 +68,9 @@ fn yours(changes: &[Change], between: &[Change]) -> Vec<PathBuf> {
         .collect()
 }
 
+/// So many paths that are not covered are named one by one.
+const NAMED: usize = 20;
+
 fn blockers(facts: &Facts) -> Vec<Blocker> {
     let mut out = Vec::new();
     if facts.at_work {
@@ -93,12 +96,21 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
         });
     }
     out.extend(bystanders(&facts.holders));
-    for path in &facts.not_covered {
+    for path in facts.not_covered.iter().take(NAMED) {
         let what = format!("{} is not covered: it stays as it is", shown_path(path));
         out.push(Blocker {
             kind: "nested",
             pid: None,
             what,
+            stops: false,
+        });
+    }
+    if facts.not_covered.len() > NAMED {
+        let more = count((facts.not_covered.len() - NAMED) as u64, "more path");
+        out.push(Blocker {
+            kind: "nested",
+            pid: None,
+            what: format!("{more} not covered: they stay as they are"),
             stops: false,
         });
     }

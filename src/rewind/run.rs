@@ -100,6 +100,7 @@ impl Ground<'_> {
     pub(super) fn safety(&self, record: &Record) -> Result<CheckpointId> {
         let mut new = NewCheckpoint::of(CheckpointKind::Safety, How::Own);
         new.operation = Some(record.id.clone());
+        new.like.clone_from(&record.target);
         Ok(self.vault.checkpoint(&new)?.meta.id)
     }
 

@@ -242,7 +242,7 @@ pub fn survey(
         changes,
         between,
         holders,
-        not_covered: site.not_covered()?,
+        not_covered: site.not_covered_by(id)?,
         at_work: timeline.is_some_and(|t| t.at_work) && somebody,
         denied: site.vault.denied(id, &selection, progress)?,
         copied: site.copied(),

@@ -10,5 +10,6 @@ pub mod mounts;
 pub mod quiet;
 pub mod registry;
 pub mod remote;
+pub mod settings;
 pub mod site;
 pub mod writers;

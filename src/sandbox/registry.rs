@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bind;
 use super::remote::{self, Line};
+use super::settings::Settings;
 use super::site::Site;
 use crate::durable::replace_file;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
@@ -46,6 +47,7 @@ pub struct Registry {
     others: Vec<PathBuf>,
     named: bool,
     line: Option<Arc<dyn Line>>,
+    settings: Settings,
 }
 
 impl Registry {
@@ -62,6 +64,7 @@ impl Registry {
             others,
             named,
             line: None,
+            settings: Settings::default(),
         }
     }
 
@@ -87,7 +90,24 @@ impl Registry {
     }
 
     fn behind(&self, record: Option<SandboxRecord>) -> Option<Site> {
-        Some(Site::behind(self.line.as_ref()?, record?))
+        let site = Site::behind(self.line.as_ref()?, record?);
+        Some(self.given(site))
+    }
+
+    /// With what the user's config says: the sandboxes that it opens have it.
+    #[must_use]
+    pub fn with(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// What the user's config says.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn given(&self, mut site: Site) -> Site {
+        site.settings = self.settings.clone();
+        site
     }
 
     /// The state folder that is written to.
@@ -251,12 +271,12 @@ impl Registry {
 
     fn find_here(&self, resolved: &Path) -> Result<Option<Site>> {
         if let Some(site) = self.by_subvolume(resolved)? {
-            return Ok(Some(site));
+            return Ok(Some(self.given(site)));
         }
         if let Some(site) = self.by_copy(resolved)? {
             return Ok(Some(site));
         }
-        self.by_record(resolved)
+        Ok(self.by_record(resolved)?.map(|site| self.given(site)))
     }
 
     /// The folder of the sandboxes whose checkpoints are copies, in the own state folder.
@@ -282,7 +302,7 @@ impl Registry {
             .filter(|(_, r)| r.tracked && path.starts_with(&r.path))
             .max_by_key(|(_, r)| r.path.as_os_str().len());
         found
-            .map(|(dir, record)| Site::open_copy(&dir, record))
+            .map(|(dir, record)| Site::open_copy(&dir, record, self.settings.clone()))
             .transpose()
     }
 
@@ -365,14 +385,14 @@ impl Registry {
             path: id.into(),
         };
         if let Some((dir, listed)) = self.all_copies()?.into_iter().find(|(_, l)| l.id == id) {
-            return Site::open_copy(&dir, listed.record.map_err(damaged)?).map(Some);
+            return Site::open_copy(&dir, listed.record.map_err(damaged)?, self.settings.clone()).map(Some);
         }
         for (_, pool) in self.pools() {
             let Ok(pool) = pool else { continue };
             let found = catalog::list_sandboxes(&pool)?.into_iter().find(|l| l.id == id);
             if let Some(listed) = found {
                 let record = listed.record.map_err(damaged)?;
-                return Site::open(pool, record).map(Some);
+                return Site::open(pool, record).map(|site| Some(self.given(site)));
             }
         }
         Ok(None)

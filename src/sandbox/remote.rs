@@ -36,6 +36,10 @@ pub enum Ask {
     Guard,
     /// Nested subvolumes and mounts: a list of paths.
     NotCovered,
+    /// As far as this checkpoint is concerned: a list of paths.
+    NotCoveredBy(CheckpointId),
+    /// What patterns leave out: a list of paths.
+    LeftOut,
     /// A change list; `true`: with times.
     Changes(State, State, bool),
     /// The content of one path, up to so many bytes.
@@ -171,6 +175,11 @@ impl Remote {
         typed(self.ask(ask, &Silent)?)
     }
 
+    fn paths(&self, ask: Ask) -> Result<Vec<PathBuf>> {
+        let paths: Vec<text::ExactPath> = self.get(ask)?;
+        Ok(paths.into_iter().map(|p| p.0).collect())
+    }
+
     fn not_here<T>(what: &str) -> Result<T> {
         Err(EngineError::Refused {
             why: format!("{what} is done by the service as a whole"),
@@ -219,8 +228,15 @@ impl Vault for Remote {
     }
 
     fn not_covered(&self) -> Result<Vec<PathBuf>> {
-        let paths: Vec<text::ExactPath> = self.get(Ask::NotCovered)?;
-        Ok(paths.into_iter().map(|p| p.0).collect())
+        self.paths(Ask::NotCovered)
+    }
+
+    fn not_covered_by(&self, id: &CheckpointId) -> Result<Vec<PathBuf>> {
+        self.paths(Ask::NotCoveredBy(id.clone()))
+    }
+
+    fn left_out(&self) -> Result<Vec<PathBuf>> {
+        self.paths(Ask::LeftOut)
     }
 
     fn remove(&self, _ids: &[CheckpointId], _progress: &dyn Progress) -> Result<()> {

@@ -9,12 +9,14 @@ use super::freeze::{Freeze, StopHolders};
 use super::holders::{Holder, holders};
 use super::mounts;
 use super::remote::{Ask, Line, Remote};
+use super::settings::Settings;
+use crate::config::project::Project;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::BtrfsVault;
 use crate::engine::vault::copy::{CopyDir, CopyVault, open_root};
-use crate::engine::{Checkpoint, EngineError, NewCheckpoint, Result, subvolume};
+use crate::engine::{Checkpoint, CheckpointId, EngineError, NewCheckpoint, Result, subvolume};
 
 /// An opened sandbox.
 pub struct Site {
@@ -22,6 +24,8 @@ pub struct Site {
     pub record: SandboxRecord,
     /// The vault of its workspace.
     pub vault: Arc<dyn Vault>,
+    /// What the user's config says; nothing where it was not opened through a registry that knows.
+    pub settings: Settings,
     at: At,
     behalf: Option<i32>,
 }
@@ -62,7 +66,8 @@ impl Site {
 
     /// Opens a sandbox whose checkpoints are copies, from the folder `copies` of a state folder. The workspace
     /// must be the folder that was tracked; of one that is tracked no more only the checkpoints are there.
-    pub fn open_copy(copies: &Path, record: SandboxRecord) -> Result<Self> {
+    /// `settings` and the workspace say what is left out of new checkpoints.
+    pub fn open_copy(copies: &Path, record: SandboxRecord, settings: Settings) -> Result<Self> {
         let dir = CopyDir::open(copies, &record.id)?;
         let (mut live, mut device) = (None, 0);
         if record.tracked {
@@ -70,8 +75,10 @@ impl Site {
             let stat = bind::stat(&folder).map_err(EngineError::io("look at", &record.path))?;
             (live, device) = (Some(folder), stat.st_dev);
         }
+        let project = live.as_ref().map(|root| Project::read(root.as_fd()));
+        let patterns = settings.patterns(&project.unwrap_or_default());
         Ok(Self {
-            vault: Arc::new(CopyVault::open(&dir, &record.path, live)),
+            vault: Arc::new(CopyVault::open(&dir, &record.path, live).without(patterns)),
             at: At::Here(Here {
                 btrfs: None,
                 dir: dir.path().to_owned(),
@@ -79,6 +86,7 @@ impl Site {
                 tree_id: 0,
             }),
             behalf: None,
+            settings,
             record,
         })
     }
@@ -88,6 +96,7 @@ impl Site {
         let remote = Remote::new(line, &record);
         Self {
             vault: Arc::new(remote.clone()),
+            settings: Settings::default(),
             at: At::There(remote),
             behalf: None,
             record,
@@ -161,6 +170,7 @@ impl Site {
                 tree_id,
             }),
             behalf: None,
+            settings: Settings::default(),
         })
     }
 
@@ -242,12 +252,23 @@ impl Site {
         }
     }
 
-    /// Nested subvolumes and mounts, relative to the workspace: in no checkpoint.
+    /// Nested subvolumes, mounts and what is left out, relative to the workspace: in no checkpoint.
     pub fn not_covered(&self) -> Result<Vec<PathBuf>> {
         if let At::There(remote) = &self.at {
             return remote.not_covered();
         }
-        let mut out = self.vault.not_covered()?;
+        self.with_mounts(self.vault.not_covered()?)
+    }
+
+    /// As [`Site::not_covered`], as far as this checkpoint is concerned.
+    pub fn not_covered_by(&self, id: &CheckpointId) -> Result<Vec<PathBuf>> {
+        if let At::There(remote) = &self.at {
+            return remote.not_covered_by(id);
+        }
+        self.with_mounts(self.vault.not_covered_by(id)?)
+    }
+
+    fn with_mounts(&self, mut out: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
         let all = mounts::mounts(None).map_err(EngineError::io("read the mounts at", self.path()))?;
         out.extend(
             mounts::below(&all, self.path())

@@ -1,6 +1,6 @@
 //! What is answered to whom.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -69,6 +69,15 @@ fn value(of: impl Serialize) -> Result<Value, Report> {
     })
 }
 
+fn paths(all: crate::engine::Result<Vec<PathBuf>>) -> Result<Value, Report> {
+    value(
+        all.map_err(report)?
+            .into_iter()
+            .map(ExactPath)
+            .collect::<Vec<_>>(),
+    )
+}
+
 impl View {
     /// Answers one request.
     pub fn answer(&self, request: Request, progress: &dyn Progress) -> Result<Value, Report> {
@@ -133,10 +142,9 @@ impl View {
             Ask::Pin(id, pinned) => value(vault.pin(&id, pinned).map_err(report)?),
             Ask::Late(id, paths) => value(vault.mark_late(&id, paths).map_err(report)?),
             Ask::Guard => value(vault.guard().map_err(report)?),
-            Ask::NotCovered => {
-                let paths = site.not_covered().map_err(report)?;
-                value(paths.into_iter().map(ExactPath).collect::<Vec<_>>())
-            }
+            Ask::NotCovered => paths(site.not_covered()),
+            Ask::NotCoveredBy(id) => paths(site.not_covered_by(&id)),
+            Ask::LeftOut => paths(vault.left_out()),
             Ask::Changes(a, b, times) => value(vault.changes(&a, &b, times, progress).map_err(report)?),
             Ask::Read(state, path, limit) => {
                 let limit = limit.min(CONTENT);

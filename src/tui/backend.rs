@@ -87,6 +87,8 @@ pub struct Taken {
     pub id: CheckpointId,
     /// How long it took, in milliseconds.
     pub ms: u64,
+    /// What went wrong beside it.
+    pub warning: Option<String>,
 }
 
 /// Which way the operation log is walked.

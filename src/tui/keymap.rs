@@ -125,6 +125,26 @@ struct File {
 
 type Chord = (KeyCode, KeyModifiers);
 
+/// What is wrong with a list of bindings, and which actions it is about.
+struct Wrong {
+    actions: (Action, Option<Action>),
+    why: String,
+}
+
+impl Action {
+    /// Its name in files: `half-down`.
+    pub fn name(self) -> String {
+        let mut out = String::new();
+        for c in format!("{self:?}").chars() {
+            if c.is_ascii_uppercase() && !out.is_empty() {
+                out.push('-');
+            }
+            out.push(c.to_ascii_lowercase());
+        }
+        out
+    }
+}
+
 /// All bindings.
 #[derive(Debug, Clone)]
 pub struct Keymap {
@@ -142,22 +162,76 @@ impl Keymap {
     /// Reads a keymap; a key bound twice in one place is an error that names both.
     pub fn parse(text: &str) -> Result<Self, TuiError> {
         let file: File = toml::from_str(text).map_err(|e| TuiError::Keymap(e.message().to_owned()))?;
-        let mut lookup = HashMap::new();
-        for binding in &file.binding {
+        Self::of(file.binding).map_err(|wrong| TuiError::Keymap(wrong.why))
+    }
+
+    fn of(bindings: Vec<Binding>) -> Result<Self, Wrong> {
+        let mut lookup: HashMap<(Context, Chord), Action> = HashMap::new();
+        for binding in &bindings {
+            let wrong = |why: String, other: Option<Action>| Wrong {
+                actions: (binding.action, other),
+                why,
+            };
             for key in &binding.keys {
-                let chord =
-                    parse_key(key).ok_or_else(|| TuiError::Keymap(format!("there is no key {key:?}")))?;
+                let chord = parse_key(key).ok_or_else(|| wrong(format!("there is no key {key:?}"), None))?;
                 for context in &binding.contexts {
-                    if let Some(other) = lookup.insert((*context, chord), binding.action) {
-                        let why = format!("{key} is both {other:?} and {:?}", binding.action);
-                        return Err(TuiError::Keymap(why));
+                    let taken = lookup.insert((*context, chord), binding.action);
+                    // one that works everywhere must not be hidden anywhere
+                    let hidden = lookup.iter().find(|((c, other), action)| {
+                        *other == chord
+                            && **action != binding.action
+                            && (*c == Context::Any) != (*context == Context::Any)
+                    });
+                    if let Some(other) = taken.or(hidden.map(|(_, action)| *action)) {
+                        let why = format!("{key} is both {} and {}", other.name(), binding.action.name());
+                        return Err(wrong(why, Some(other)));
                     }
                 }
             }
         }
-        Ok(Self {
-            bindings: file.binding,
-            lookup,
+        Ok(Self { bindings, lookup })
+    }
+
+    /// With other keys for some actions, by their names. What is wrong is told with the name of the action that
+    /// it was written for: an action or a key that does not exist, a key bound twice, and what would make a
+    /// rewind start by mistake or `Ctrl-c` not end the program.
+    pub fn with<'a>(
+        mut self,
+        changes: impl IntoIterator<Item = (&'a str, &'a [String])>,
+    ) -> Result<Self, (String, TuiError)> {
+        let mut changed = Vec::new();
+        for (name, keys) in changes {
+            let refused = |why: &str| (name.to_owned(), TuiError::Keymap(why.to_owned()));
+            let found = self.bindings.iter_mut().find(|b| b.action.name() == name);
+            let binding = found.ok_or_else(|| refused("there is no such action"))?;
+            if binding.action == Action::ForceQuit {
+                return Err(refused("Ctrl-c always quits"));
+            }
+            binding.keys = keys.to_vec();
+            changed.push(binding.action);
+        }
+        let keys = |of: Action| -> Vec<Chord> {
+            let all = self.bindings.iter().filter(|b| b.action == of);
+            all.flat_map(|b| b.keys.iter().filter_map(|k| parse_key(k)))
+                .collect()
+        };
+        let yes = keys(Action::Confirm);
+        let opens = [keys(Action::Rewind), keys(Action::RewindEnd), keys(Action::Open)].concat();
+        if yes.iter().any(|k| k.0 == KeyCode::Enter || opens.contains(k)) {
+            let why = "a rewind is confirmed by a key of its own: not Enter, not one that opens something";
+            let of = changed
+                .iter()
+                .find(|a| **a == Action::Confirm)
+                .or(changed.first());
+            return Err((
+                of.map_or_else(String::new, |a| a.name()),
+                TuiError::Keymap(why.into()),
+            ));
+        }
+        Self::of(self.bindings).map_err(|wrong| {
+            let (action, other) = wrong.actions;
+            let its = other.filter(|_| !changed.contains(&action)).unwrap_or(action);
+            (its.name(), TuiError::Keymap(wrong.why))
         })
     }
 
@@ -286,5 +360,65 @@ mod tests {
         let twice = format!("{text}{}", text.replace("'up'", "'down'"));
         let error = Keymap::parse(&twice).expect_err("twice").to_string();
         assert!(error.contains("k is both"), "{error}");
+    }
+
+    fn with(changes: &[(&str, &[&str])]) -> Result<Keymap, (String, String)> {
+        let changes: Vec<(&str, Vec<String>)> = changes
+            .iter()
+            .map(|(a, keys)| (*a, keys.iter().map(ToString::to_string).collect()))
+            .collect();
+        let map = Keymap::built_in().expect("parses");
+        map.with(changes.iter().map(|(a, keys)| (*a, &keys[..])))
+            .map_err(|(action, e)| (action, e.to_string()))
+    }
+
+    #[test]
+    fn the_users_keys_replace_the_built_in_ones_everywhere() {
+        let map = with(&[
+            ("down", &["Ctrl-n", "Down"]),
+            ("rewind", &["R"]),
+            ("notices", &["!"]),
+        ])
+        .expect("valid");
+        let key = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE);
+        assert_eq!(map.action(Context::Timeline, &key('j')), None);
+        assert_eq!(map.action(Context::Timeline, &key('r')), None);
+        assert_eq!(map.action(Context::Files, &key('R')), Some(Action::Rewind));
+        assert_eq!(map.action(Context::Diff, &key('!')), Some(Action::Notices));
+        assert_eq!(map.key_of(Action::Rewind), "R");
+        assert!(map.footer(Context::Timeline).any(|(key, _)| key == "R"));
+        assert!(map.markdown().contains("| `R` | rewind"));
+    }
+
+    #[test]
+    fn every_name_in_the_file_is_that_of_its_action() {
+        let text = include_str!("../../assets/keymap.toml");
+        for binding in Keymap::built_in().expect("parses").bindings {
+            let line = format!("action = {:?}\n", binding.action.name());
+            assert!(text.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_users_keys_names_the_action() {
+        for (changes, action, words) in [
+            (&[("fly", &["f"][..])][..], "fly", "no such action"),
+            (&[("up", &["Hyper-x"])], "up", "no key \"Hyper-x\""),
+            (&[("up", &["j"])], "up", "j is both"),
+            // with itself bound anew in the same breath it is no conflict, with a third it is
+            (&[("down", &["k"]), ("up", &["x"])], "up", "x is both"),
+            (&[("checkpoint", &["Ctrl-c"])], "checkpoint", "force-quit"),
+            (&[("suspend", &["j"])], "suspend", "j is both"),
+            (&[("force-quit", &["Q"])], "force-quit", "always quits"),
+            (&[("confirm", &["Enter"])], "confirm", "not Enter"),
+            (&[("confirm", &["r"])], "confirm", "key of its own"),
+            (&[("rewind", &["y"])], "rewind", "key of its own"),
+        ] {
+            let (found, why) = with(changes).err().unwrap_or_else(|| panic!("{changes:?}"));
+            assert_eq!(found, action, "{why}");
+            assert!(why.contains(words), "{changes:?}: {why}");
+        }
+        with(&[("down", &["k"]), ("up", &["j"])]).expect("exchanged");
+        with(&[("confirm", &[])]).expect("no quick yes at all");
     }
 }

@@ -50,10 +50,10 @@ pub enum TuiError {
     #[error("the terminal failed: {0}")]
     Terminal(#[from] io::Error),
     /// The keymap is wrong.
-    #[error("keymap: {0}")]
+    #[error("{0}")]
     Keymap(String),
     /// The theme is wrong.
-    #[error("theme: {0}")]
+    #[error("{0}")]
     Theme(String),
 }
 
@@ -88,9 +88,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// True where colours are not wanted.
+    pub fn plain() -> bool {
+        std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+    }
+
     /// The built-in keys and colours; no colours under `NO_COLOR`.
     pub fn built_in(store: Option<PathBuf>) -> Result<Self, TuiError> {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let plain = Self::plain();
         Ok(Self {
             store,
             keymap: Arc::new(Keymap::built_in()?),

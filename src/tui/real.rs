@@ -11,7 +11,8 @@ use super::backend::{Backend, Failure, Result, RowCounts, StateRef, Taken, Versi
 use crate::conversation::Summary;
 use crate::diff::{FileDiff, Limits, file_diff};
 use crate::engine::{
-    Change, CheckpointKind, Content, Counts, FileType, How, NewCheckpoint, PartKind, Selection, State,
+    Change, CheckpointId, CheckpointKind, Content, Counts, FileType, How, NewCheckpoint, PartKind, Selection,
+    State,
 };
 use crate::failure::Kind;
 use crate::progress::{CancelFlag, Progress, Silent};
@@ -246,7 +247,7 @@ impl Backend for RealBackend {
         refuse_inside(std::process::id() as i32, &site)?;
         let tools = Tools::of(&site)?;
         tools.recover(progress)?;
-        Ok(tools.run(&order(plan), progress)?)
+        Ok(finished(&site, tools.run(&order(plan), progress)?, &plan.target))
     }
 
     fn undo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
@@ -264,11 +265,13 @@ impl Backend for RealBackend {
         tools.recover(&Silent)?;
         let mut new = NewCheckpoint::of(CheckpointKind::Manual, How::Command);
         new.conversation = Some(opened.conversation.summary.id.clone());
+        let warning = site.before_checkpoint(new.kind);
         let started = Instant::now();
         let taken = tools.checkpoint(&new)?;
         Ok(Taken {
             id: taken.meta.id,
             ms: started.elapsed().as_millis() as u64,
+            warning,
         })
     }
 
@@ -364,6 +367,14 @@ impl RealBackend {
         let tools = Tools::of(&site)?;
         tools.recover(progress)?;
         let order = tools.reversal(kind, Some(operation))?;
-        Ok(tools.run(&order, progress)?)
+        Ok(finished(&site, tools.run(&order, progress)?, &order.target))
     }
+}
+
+/// What is done once the files are back: the user's own command; its failure is a note.
+fn finished(site: &Site, mut outcome: Outcome, target: &CheckpointId) -> Outcome {
+    outcome
+        .notes
+        .extend(site.after_rewind(&outcome.operation, target));
+    outcome
 }

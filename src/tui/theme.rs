@@ -132,6 +132,14 @@ impl Theme {
         }
         Ok(Self { styles })
     }
+
+    /// With another style for one role, by its name.
+    pub fn set(&mut self, role: &str, words: &str) -> Result<(), TuiError> {
+        let found = Role::ALL.iter().find(|r| r.name() == role);
+        let role = found.ok_or_else(|| TuiError::Theme(format!("there is no role {role:?}")))?;
+        self.styles[*role as usize] = style(words)?;
+        Ok(())
+    }
 }
 
 fn style(words: &str) -> Result<Style, TuiError> {
@@ -212,6 +220,11 @@ mod tests {
             .expect_err("unknown role")
             .to_string();
         assert!(error.contains("texxt"), "{error}");
+        let mut theme = Theme::named("dark").expect("dark");
+        theme.set("bad", "#ff0000 bold").expect("valid");
+        assert_eq!(theme[Role::Bad].fg, Some(Color::from_u32(0x00ff_0000)));
+        let error = theme.set("baad", "red").expect_err("unknown role").to_string();
+        assert!(error.contains("baad"), "{error}");
         let error = style("purplish").expect_err("unknown colour").to_string();
         assert!(error.contains("purplish"), "{error}");
     }

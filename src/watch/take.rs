@@ -59,12 +59,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes a checkpoint of the sandbox as it is now; operations wait for its end.
 pub fn take(site: &Site, new: &NewCheckpoint) -> Result<Checkpoint, TakeError> {
-    if site.remote().is_some() {
-        // the service does the same
-        return Ok(site.checkpoint(new)?);
-    }
     // first what its own message explains best: a pool that cannot be written
     site.vault.guard()?;
+    if let Some(warning) = site.before_checkpoint(new.kind) {
+        tracing::warn!("{warning}");
+    }
+    if site.remote().is_some() {
+        // the service waits for operations, too
+        return Ok(site.checkpoint(new)?);
+    }
     let _quiet = quiet::enter(site.dir()?, PATIENCE)?;
     Ok(site.checkpoint(new)?)
 }

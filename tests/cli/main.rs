@@ -10,6 +10,7 @@ mod screen;
 
 mod actors;
 mod busy;
+mod config;
 mod contract;
 mod copies;
 mod damaged;

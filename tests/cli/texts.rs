@@ -43,7 +43,37 @@ fn help_by_a_word() {
 
 #[test]
 fn manual_page() {
-    insta::assert_snapshot!("man", text(&["man"]));
+    let page = text(&["man"]);
+    insta::assert_snapshot!("man", page);
+    // no line of a text is taken for a request
+    let known = [
+        ".ie ", ".el ", ".TH ", ".SH ", ".SS ", ".TP", ".PP", ".nf", ".fi", ".br", ".RS", ".RE", ".IP",
+    ];
+    for line in page.lines().filter(|l| l.starts_with(['.', '\''])) {
+        assert!(known.iter().any(|k| line.starts_with(k)), "{line}");
+    }
+    for section in [
+        "COMMANDS",
+        "STATES",
+        "EXIT STATUS",
+        "FILES",
+        "CONFIGURATION",
+        "KEYS",
+        "ENVIRONMENT",
+    ] {
+        assert!(
+            page.contains(&format!(".SH {section}\n")) || page.contains(&format!(".SH \"{section}\"\n")),
+            "{section}"
+        );
+    }
+    for word in [
+        "respool rewind [OPTIONS] STATE",
+        "half\\-down",
+        "pre_checkpoint",
+        "\\-\\-keep\\-within AGE",
+    ] {
+        assert!(page.contains(word), "{word}");
+    }
 }
 
 #[test]
@@ -53,7 +83,9 @@ fn completions() {
         for word in ["rewind", "--dry-run", "untrack"] {
             assert!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
         }
-        assert!(!script.contains("__thaw"), "{shell} shows a hidden command");
+        for hidden in ["__thaw", "__as"] {
+            assert!(!script.contains(hidden), "{shell} shows a hidden command");
+        }
         if shell == "bash" {
             let dir = tempfile::tempdir().expect("a folder");
             let file = dir.path().join("c");

@@ -184,7 +184,11 @@ impl Backend for Fake {
     }
     fn checkpoint(&self, _: &Path) -> Result<Taken> {
         self.enter("checkpoint", "", None)?;
-        Ok(Taken { id: cp(90), ms: 12 })
+        Ok(Taken {
+            id: cp(90),
+            ms: 12,
+            warning: None,
+        })
     }
     fn operations(&self, _: &Path) -> Result<Vec<Operation>> {
         self.enter("operations", "", None)?;

@@ -9,6 +9,7 @@ use respool::engine::vault::{BtrfsVault, CopyVault, MemoryVault, Vault};
 use respool::engine::{
     Change, ChangeKind, CheckpointId, CheckpointKind, Content, How, NewCheckpoint, Selection, State,
 };
+use respool::patterns::Patterns;
 use respool::progress::Silent;
 
 use crate::common::{BtrfsBox, TestDir, TestSandbox, test_record};
@@ -192,6 +193,12 @@ impl Copies {
 
     pub fn dir(&self) -> &TestDir {
         &self.dir
+    }
+
+    /// The same vault, leaving out what these say.
+    pub fn leaving_out(&self, patterns: Patterns) -> CopyVault {
+        let live = File::open(&self.root).expect("open");
+        CopyVault::open(&self.store, &self.root, Some(live.into())).without(patterns)
     }
 
     /// The folder of the sandbox.

@@ -57,3 +57,4 @@ behaviours!(copy: crate::ground::Copies);
 on_disk!(btrfs_trees: crate::ground::Btrfs);
 on_disk!(copy_trees: crate::ground::Copies);
 mod copies;
+mod left_out;

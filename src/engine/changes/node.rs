@@ -35,7 +35,7 @@ pub(in crate::engine) enum KeyKind {
     Context,
     /// Inode number and birth time.
     Inode,
-    /// A nested subvolume or mount: no identity, known by its place alone.
+    /// A nested subvolume, a mount, or what is left out: no identity, known by its place alone.
     Place,
 }
 
@@ -205,6 +205,10 @@ impl Node {
     /// Part of the tree (not the place of a nested subvolume or of a mount).
     pub fn covered(&self) -> bool {
         self.key.kind != KeyKind::Place
+    }
+    /// Makes it something that no checkpoint covers.
+    pub fn leave_out(&mut self) {
+        self.key.kind = KeyKind::Place;
     }
     /// Above a selected path, not selected itself.
     pub fn is_context(&self) -> bool {

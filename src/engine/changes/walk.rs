@@ -1,7 +1,9 @@
 //! The parallel walk of a tree. Opens directories only; crosses neither mounts nor nested subvolumes.
 
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +12,7 @@ use rustix::fs::RawDir;
 use super::node::{Node, Origin, Walked, stat_at};
 use super::open::{open_chain, open_dir_at, to_path};
 use crate::engine::{EngineError, Result};
+use crate::patterns::Patterns;
 use crate::progress::Progress;
 
 /// Directories that one walk keeps open for the sake of their children; beyond that it opens by path.
@@ -47,6 +50,8 @@ struct Walk<'a> {
     origin: Origin,
     /// Directories for which this says no are listed, not entered.
     enter: &'a (dyn Fn(&Node) -> bool + Sync),
+    /// What these leave out counts as not covered.
+    without: Option<&'a Patterns>,
     state: Mutex<State>,
     wake: Condvar,
     held: Arc<AtomicUsize>,
@@ -75,6 +80,27 @@ pub(in crate::engine) fn walk_where(
     progress: &dyn Progress,
     enter: &(dyn Fn(&Node) -> bool + Sync),
 ) -> Result<Vec<Node>> {
+    walk_nodes(root, threads, progress, enter, None)
+}
+
+/// Walks the tree below `root`; what the patterns leave out is listed as not covered, and not entered.
+pub(in crate::engine) fn walk_without(
+    root: BorrowedFd<'_>,
+    threads: usize,
+    progress: &dyn Progress,
+    patterns: &Patterns,
+) -> Result<Vec<Node>> {
+    let patterns = Some(patterns).filter(|p| !p.is_empty());
+    walk_nodes(root, threads, progress, &Node::covered, patterns)
+}
+
+fn walk_nodes(
+    root: BorrowedFd<'_>,
+    threads: usize,
+    progress: &dyn Progress,
+    enter: &(dyn Fn(&Node) -> bool + Sync),
+    without: Option<&Patterns>,
+) -> Result<Vec<Node>> {
     let st = stat_at(root, b"")
         .map_err(std::io::Error::from)
         .map_err(EngineError::io("read", "."))?;
@@ -82,6 +108,7 @@ pub(in crate::engine) fn walk_where(
         root,
         origin: Origin::of(&st),
         enter,
+        without,
         state: Mutex::new(State {
             nodes: vec![Node::new(b"", 0, 0, &st, None)],
             queue: vec![Job {
@@ -199,6 +226,9 @@ impl Walk<'_> {
         }
         let fd = self.open(job)?;
         let mut nodes = Vec::new();
+        let without = self
+            .without
+            .map(|p| (p, to_path(&self.chain(job.dir).join(&b'/'))));
         let mut entries = RawDir::new(&fd, buffer);
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|e| self.error("read", job.dir, e.into()))?;
@@ -207,7 +237,13 @@ impl Walk<'_> {
                 continue;
             }
             let st = stat_at(fd.as_fd(), name).map_err(|e| self.error("read", job.dir, e.into()))?;
-            nodes.push(Node::new(name, job.dir, job.depth + 1, &st, Some(self.origin)));
+            let mut node = Node::new(name, job.dir, job.depth + 1, &st, Some(self.origin));
+            if let Some((patterns, above)) = &without
+                && patterns.leaves_out(&above.join(OsStr::from_bytes(name)), node.is_dir())
+            {
+                node.leave_out();
+            }
+            nodes.push(node);
         }
         let keep = nodes.iter().any(Node::is_dir) && self.held.fetch_add(1, Ordering::Relaxed) < HELD;
         if !keep {

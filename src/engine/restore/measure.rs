@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::engine::Result;
 use crate::engine::changes::node::{Node, Walked};
-use crate::engine::changes::walk::{threads, walk_where};
+use crate::engine::changes::walk::{threads, walk_where, walk_without};
+use crate::patterns::Patterns;
 use crate::progress::Progress;
 
 /// The size of a tree, mounts in it left out.
@@ -35,7 +36,23 @@ pub(super) fn bytes_of(node: &Node) -> u64 {
 
 /// Measures the tree below `root`. Does not enter what is mounted in it.
 pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize> {
-    let nodes = walk_where(root, threads(1), progress, &|n: &Node| !n.mount)?;
+    Ok(sized(
+        walk_where(root, threads(1), progress, &|n: &Node| !n.mount)?,
+        &|_| false,
+    ))
+}
+
+/// As [`measure`], of what copies that leave this out would take.
+pub fn measure_without(
+    root: BorrowedFd<'_>,
+    patterns: &Patterns,
+    progress: &dyn Progress,
+) -> Result<TreeSize> {
+    let nodes = walk_without(root, threads(1), progress, patterns)?;
+    Ok(sized(nodes, &|n| !n.covered() && !n.mount))
+}
+
+fn sized(nodes: Vec<Node>, left_out: &dyn Fn(&Node) -> bool) -> TreeSize {
     let tree = Walked {
         nodes,
         order: Vec::new(),
@@ -45,6 +62,9 @@ pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize
     for (i, node) in (0..).zip(&tree.nodes) {
         if node.mount && i != 0 {
             size.mounts.push(tree.path(i));
+            continue;
+        }
+        if left_out(node) {
             continue;
         }
         size.entries += 1;
@@ -69,5 +89,5 @@ pub fn measure(root: BorrowedFd<'_>, progress: &dyn Progress) -> Result<TreeSize
     }
     size.mounts.sort();
     size.subvolumes.sort();
-    Ok(size)
+    size
 }

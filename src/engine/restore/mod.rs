@@ -24,6 +24,7 @@ pub(in crate::engine) use source::Objects;
 
 pub use check::{Trust, differences};
 pub use copy::{CopyStats, TreeSize, copy_tree, measure};
+pub use measure::measure_without;
 
 use super::changes::compare::{Pair, settled};
 use super::changes::delta::deltas;

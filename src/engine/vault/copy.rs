@@ -2,6 +2,7 @@
 //! contents of its files, shared between checkpoints. It is not atomic: what changes under the look is looked at
 //! again, and then an error.
 
+mod cover;
 mod dir;
 mod kept;
 mod look;
@@ -23,6 +24,7 @@ use super::btrfs::list::Name;
 use super::btrfs::{PATIENCE, new_meta, record_bytes};
 use crate::engine::catalog::{lock_dir, reopen};
 use crate::engine::{Checkpoint, EngineError, Health, NewCheckpoint, Result, State};
+use crate::patterns::Patterns;
 use crate::process::fault_point;
 use crate::progress::{Progress, Silent};
 
@@ -46,6 +48,7 @@ pub struct CopyVault {
     objects: Store,
     workspace: PathBuf,
     live: Option<OwnedFd>,
+    patterns: Patterns,
 }
 
 impl CopyVault {
@@ -59,7 +62,14 @@ impl CopyVault {
             workspace: workspace.to_owned(),
             live,
             path,
+            patterns: Patterns::default(),
         }
+    }
+
+    /// New checkpoints leave out what these say.
+    #[must_use]
+    pub fn without(self, patterns: Patterns) -> Self {
+        Self { patterns, ..self }
     }
 
     fn live(&self) -> Result<BorrowedFd<'_>> {
@@ -105,18 +115,39 @@ impl CopyVault {
             .find_map(|name| self.manifest_of(name).ok()))
     }
 
-    /// A state's tree; that of now is looked at, not kept.
-    fn state(&self, state: &State, progress: &dyn Progress) -> Result<Manifest> {
-        match state {
-            State::Checkpoint(id) => self.manifest(id),
-            State::Now => Scan {
-                live: self.live()?,
-                known: self.newest()?.as_ref(),
-                keep: None,
-                progress,
-            }
-            .run(),
+    /// The tree of now: looked at, not kept.
+    fn now(&self, patterns: &Patterns, progress: &dyn Progress) -> Result<Manifest> {
+        Scan {
+            live: self.live()?,
+            known: self.newest()?.as_ref(),
+            keep: None,
+            patterns,
+            progress,
         }
+        .run()
+    }
+
+    /// The trees of two states, with what both cover.
+    fn pair(&self, a: &State, b: &State, progress: &dyn Progress) -> Result<(Manifest, Manifest)> {
+        let kept = |state: &State| match state {
+            State::Checkpoint(id) => self.manifest(id).map(Some),
+            State::Now => Ok(None),
+        };
+        Ok(match (kept(a)?, kept(b)?) {
+            (Some(a), Some(b)) => {
+                let (of_a, of_b) = (a.patterns.clone(), b.patterns.clone());
+                (a.masked(&of_b), b.masked(&of_a))
+            }
+            (Some(a), None) => {
+                let b = self.now(&a.patterns, progress)?;
+                (a, b)
+            }
+            (None, Some(b)) => (self.now(&b.patterns, progress)?, b),
+            (None, None) => (
+                self.now(&self.patterns, progress)?,
+                self.now(&self.patterns, progress)?,
+            ),
+        })
     }
 
     /// Takes a checkpoint, with the clock given; durable when it returns.
@@ -124,6 +155,10 @@ impl CopyVault {
         self.room()?;
         let _lock = self.lock()?;
         self.clean_after_a_crash()?;
+        let patterns = match &new.like {
+            Some(id) => &self.manifest(id)?.patterns,
+            None => &self.patterns,
+        };
         let last = self.last()?;
         let meta = new_meta(new, last.map(|(name, time)| (name.seq, time)), time);
         let name = Name::of(&meta);
@@ -134,7 +169,7 @@ impl CopyVault {
             .map_err(EngineError::io("make the checkpoint", &temp))?;
         fault_point("checkpoint-made");
         let json = record_bytes(&meta, &temp)?;
-        if let Err(e) = self.fill(&temp, &json, &self.place(&name)) {
+        if let Err(e) = self.fill(&temp, &json, &self.place(&name), patterns) {
             let removed = fs::remove_dir_all(&temp);
             tracing::debug!(?removed, "took back the folder of a failed checkpoint");
             self.objects.take_back();
@@ -146,12 +181,13 @@ impl CopyVault {
         })
     }
 
-    fn fill(&self, temp: &Path, json: &[u8], place: &Path) -> Result<()> {
+    fn fill(&self, temp: &Path, json: &[u8], place: &Path, patterns: &Patterns) -> Result<()> {
         let known = self.newest()?;
         let scan = Scan {
             live: self.live()?,
             known: known.as_ref(),
             keep: Some(&self.objects),
+            patterns,
             progress: &Silent,
         };
         let manifest = scan.run()?;

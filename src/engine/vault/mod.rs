@@ -39,6 +39,14 @@ pub trait Vault: Send + Sync {
     fn sweep(&self) -> Result<()>;
     /// What lies in the part but is in no checkpoint, other than mounts; relative paths, sorted.
     fn not_covered(&self) -> Result<Vec<PathBuf>>;
+    /// As [`Vault::not_covered`], as far as this checkpoint is concerned: what it left out.
+    fn not_covered_by(&self, _id: &CheckpointId) -> Result<Vec<PathBuf>> {
+        self.not_covered()
+    }
+    /// What of [`Vault::not_covered`] is so because the user's patterns leave it out.
+    fn left_out(&self) -> Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
     /// Removes checkpoints for good. Pinned ones are refused.
     fn remove(&self, ids: &[CheckpointId], progress: &dyn Progress) -> Result<()>;
     /// What differs from `a` to `b`, sorted by path. With `times`, also paths whose modification time alone

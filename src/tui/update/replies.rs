@@ -157,10 +157,11 @@ fn checkpoint(state: &mut State, job: JobId, result: Took, effects: &mut Effects
     state.dirty = true;
     match result {
         Ok(taken) => {
-            state.say(
-                Tone::Good,
-                format!("checkpoint {} taken in {} ms", taken.id, taken.ms),
-            );
+            let said = format!("checkpoint {} taken in {} ms", taken.id, taken.ms);
+            match taken.warning {
+                Some(warning) => state.say(Tone::Bad, format!("{said}; {warning}")),
+                None => state.say(Tone::Good, said),
+            }
             opened::refresh(state, effects);
         }
         Err(failure) => plan::failed(state, failure),

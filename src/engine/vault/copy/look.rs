@@ -25,10 +25,19 @@ fn no_path(path: &Path) -> EngineError {
 impl Manifest {
     fn find(&self, path: &Path) -> Result<u32> {
         let names = components(path).map_err(|_| no_path(path))?;
-        names.iter().try_fold(0, |at, name| {
-            let found = self.entries(at).find(|(_, n)| n.name == *name);
-            found.map(|(i, _)| i).ok_or_else(|| no_path(path))
-        })
+        let (mut at, mut above) = (0, PathBuf::new());
+        for name in names {
+            let found = self.taken(at, &above).find(|(_, n)| n.name == name);
+            at = found.map(|(i, _)| i).ok_or_else(|| no_path(path))?;
+            above.push(to_path(&name));
+        }
+        Ok(at)
+    }
+
+    /// What of the entries of a folder with this path was not left out.
+    fn taken(&self, folder: u32, path: &Path) -> impl Iterator<Item = (u32, &Node)> {
+        let out = move |n: &Node| self.patterns.leaves_out(&path.join(to_path(&n.name)), n.is_dir());
+        self.entries(folder).filter(move |(_, n)| n.covered() || !out(n))
     }
 
     fn entries(&self, folder: u32) -> impl Iterator<Item = (u32, &Node)> {
@@ -113,7 +122,7 @@ impl CopyVault {
             return Err(no_path(path));
         }
         let mut out: Vec<Entry> = manifest
-            .entries(folder)
+            .taken(folder, path)
             .map(|(_, n)| Entry {
                 name: to_path(&n.name),
                 file_type: n.file_type,

@@ -10,8 +10,11 @@ use rustix::fs::IFlags;
 
 use crate::engine::changes::attrs::Xattrs;
 use crate::engine::changes::node::{Facts, Key, KeyKind, Node, Stamp, Walked, type_of};
+use crate::patterns::Patterns;
 
 const MAGIC: &[u8] = b"respool manifest 1\n";
+/// With the patterns of what was left out; written only where there are some.
+const MAGIC_PATTERNS: &[u8] = b"respool manifest 2\n";
 const SEAL: usize = 32;
 /// Seconds that a change time must be older than the look at it to prove anything later.
 const RACY: i64 = 1;
@@ -49,6 +52,8 @@ pub(super) struct Manifest {
     pub started: Stamp,
     /// The root first, every folder before its entries.
     pub nodes: Vec<Node>,
+    /// What was left out.
+    pub patterns: Patterns,
 }
 
 impl Manifest {
@@ -73,7 +78,15 @@ impl Manifest {
     /// The bytes of its file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Out(Vec::with_capacity(64 + self.nodes.len() * 112));
-        out.0.extend_from_slice(MAGIC);
+        let lines = self.patterns.lines();
+        out.0
+            .extend_from_slice(if lines.is_empty() { MAGIC } else { MAGIC_PATTERNS });
+        if !lines.is_empty() {
+            out.number(lines.len() as u64);
+            for line in lines {
+                out.bytes(line.as_bytes());
+            }
+        }
         out.stamp(self.started);
         out.number(self.nodes.len() as u64);
         for node in &self.nodes {
@@ -91,14 +104,21 @@ impl Manifest {
         if blake3::hash(body) != *seal {
             return Err("its manifest is damaged");
         }
+        let unread = "its manifest cannot be read";
+        if let Some(rest) = body.strip_prefix(MAGIC) {
+            return read(&mut In(rest), Patterns::default()).ok_or(unread);
+        }
         let rest = body
-            .strip_prefix(MAGIC)
+            .strip_prefix(MAGIC_PATTERNS)
             .ok_or("its manifest is of another version")?;
-        read(&mut In(rest)).ok_or("its manifest cannot be read")
+        let mut from = In(rest);
+        let lines = from.lines().ok_or(unread)?;
+        let patterns = Patterns::of_lines(lines).map_err(|_| "its patterns cannot be read")?;
+        read(&mut from, patterns).ok_or(unread)
     }
 }
 
-fn read(from: &mut In<'_>) -> Option<Manifest> {
+fn read(from: &mut In<'_>, patterns: Patterns) -> Option<Manifest> {
     let started = from.stamp()?;
     let count = from.number()?;
     let mut nodes: Vec<Node> = Vec::with_capacity((count as usize).min(from.0.len()));
@@ -115,7 +135,11 @@ fn read(from: &mut In<'_>) -> Option<Manifest> {
         }
         nodes.push(node);
     }
-    (from.0.is_empty() && count > 0).then_some(Manifest { started, nodes })
+    (from.0.is_empty() && count > 0).then_some(Manifest {
+        started,
+        nodes,
+        patterns,
+    })
 }
 
 struct Out(Vec<u8>);
@@ -217,6 +241,13 @@ impl<'a> In<'a> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
+    }
+
+    fn lines(&mut self) -> Option<Vec<String>> {
+        let count = self.number()?;
+        (0..count)
+            .map(|_| Some(std::str::from_utf8(self.bytes()?).ok()?.to_owned()))
+            .collect()
     }
 
     fn stamp(&mut self) -> Option<Stamp> {
@@ -366,19 +397,32 @@ mod tests {
                 node(b"l", 0, 0o120_000, facts(b"../x", None)),
                 node(b"p", 0, 0o100_000, plain(Some([9; 32]))),
             ],
+            patterns: Patterns::default(),
         }
     }
 
     #[test]
     fn everything_is_kept() {
-        let sample = sample();
+        let mut sample = sample();
         let back = Manifest::parse(&sample.bytes()).expect("whole");
         assert_eq!(format!("{back:?}"), format!("{sample:?}"));
+        sample.patterns = Patterns::new([("*.o", false), ("a/", false), ("b.o", true)]);
+        let back = Manifest::parse(&sample.bytes()).expect("whole");
+        assert_eq!(back.patterns.lines(), ["*.o", "a/", "!b.o"]);
+        assert_eq!(format!("{:?}", back.nodes), format!("{:?}", sample.nodes));
     }
 
     #[test]
     fn damaged_ones_are_errors_and_names_cannot_leave_the_folder() {
-        let bytes = sample().bytes();
+        damaged(&sample());
+        damaged(&Manifest {
+            patterns: Patterns::new([("*.o", false)]),
+            ..sample()
+        });
+    }
+
+    fn damaged(sample: &Manifest) {
+        let bytes = sample.bytes();
         let body = &bytes[..bytes.len() - SEAL];
         let sealed = |body: &[u8]| [body, blake3::hash(body).as_bytes()].concat();
         for n in 0..body.len() {
@@ -391,7 +435,7 @@ mod tests {
             assert!(parsed.is_err() || parsed.is_ok_and(|m| m.nodes.len() < 5));
         }
         for bad in [&b".."[..], b".", b"a/b", b"a\0"] {
-            let mut m = sample();
+            let mut m = self::sample();
             m.nodes[1].name = bad.into();
             assert!(Manifest::parse(&m.bytes()).is_err());
         }

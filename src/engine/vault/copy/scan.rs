@@ -17,8 +17,9 @@ use super::object::{Store, digest};
 use crate::engine::changes::attrs::{flags, target, xattrs};
 use crate::engine::changes::node::{Facts, Hash, Key, Node, Origin, Stamp, Walked, stat_at};
 use crate::engine::changes::open::{Dirs, open_file_at};
-use crate::engine::changes::walk::{threads, walk_where};
+use crate::engine::changes::walk::{threads, walk_without};
 use crate::engine::{EngineError, FileType, Result};
+use crate::patterns::Patterns;
 use crate::progress::Progress;
 
 /// How often what changes meanwhile is looked at.
@@ -33,6 +34,8 @@ pub(super) struct Scan<'a> {
     pub known: Option<&'a Manifest>,
     /// Where contents are kept; None: they are only hashed.
     pub keep: Option<&'a Store>,
+    /// What is left out.
+    pub patterns: &'a Patterns,
     pub progress: &'a dyn Progress,
 }
 
@@ -85,7 +88,7 @@ impl Scan<'_> {
         let err = EngineError::io("read", ".");
         let root = stat_at(self.live, b"").map_err(|e| err(e.into()))?;
         let origin = Origin::of(&root);
-        let nodes = walk_where(self.live, threads(1), self.progress, &Node::covered)?;
+        let nodes = walk_without(self.live, threads(1), self.progress, self.patterns)?;
         let mut tree = Walked {
             nodes,
             order: Vec::new(),
@@ -124,6 +127,7 @@ impl Scan<'_> {
         Ok(Manifest {
             started,
             nodes: tree.nodes,
+            patterns: self.patterns.clone(),
         })
     }
 

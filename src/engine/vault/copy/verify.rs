@@ -134,7 +134,7 @@ impl Check<'_> {
             below.push(name.into());
             let (inside, above) = self.wanted(&below);
             let node = should.get(name).map(|&i| (i, &nodes[i as usize]));
-            let away = is.get(name).is_none_or(|st| self.uncovered(st));
+            let away = is.get(name).is_none_or(|st| self.uncovered(&below, st));
             self.seen += 1;
             if !above || away && node.is_none_or(|(_, n)| !n.covered()) {
                 continue;
@@ -146,7 +146,11 @@ impl Check<'_> {
                         todo.push((below, i));
                     }
                 }
-                (Some(_), None) if inside => self.report(&below, "should not be there"),
+                (Some(st), None) if inside => {
+                    if !(is_dir(st) && self.holds_places_only(&below)?) {
+                        self.report(&below, "should not be there");
+                    }
+                }
                 (None, Some(_)) if inside => self.report(&below, "is missing"),
                 // a folder above the selected path: absent on one side, so something of it is
                 (Some(_), None) | (None, Some(_)) => self.partly(&below, is.get(name), node),
@@ -191,8 +195,35 @@ impl Check<'_> {
         found.is_some()
     }
 
-    fn uncovered(&self, st: &Statx) -> bool {
-        st.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    /// True for a folder that stays because of what is in it and in no checkpoint, and that holds nothing else.
+    fn holds_places_only(&self, folder: &[Box<[u8]>]) -> Result<bool> {
+        let mut todo = vec![folder.to_vec()];
+        while let Some(path) = todo.pop() {
+            let err = |what| EngineError::io(what, shown(&path));
+            let names: Vec<&[u8]> = path.iter().map(|n| &n[..]).collect();
+            let dir: OwnedFd = open_chain(self.live, &names).map_err(err("open"))?;
+            let entries = list(&dir).map_err(err("read"))?;
+            if entries.is_empty() {
+                return Ok(false);
+            }
+            for (name, st) in &entries {
+                let mut below = path.clone();
+                below.push(name[..].into());
+                if self.uncovered(&below, st) {
+                    continue;
+                }
+                if !is_dir(st) {
+                    return Ok(false);
+                }
+                todo.push(below);
+            }
+        }
+        Ok(true)
+    }
+
+    fn uncovered(&self, path: &[Box<[u8]>], st: &Statx) -> bool {
+        self.should.patterns.leaves_out(&shown(path), is_dir(st))
+            || st.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
             || is_dir(st) && (st.stx_dev_major, st.stx_dev_minor) != self.dev
     }
 
@@ -205,7 +236,7 @@ impl Check<'_> {
         st: &Statx,
         node: &Node,
     ) -> Result<bool> {
-        if !path.is_empty() && (self.uncovered(st) || !node.covered()) {
+        if !path.is_empty() && (self.uncovered(path, st) || !node.covered()) {
             if is_dir(st) != node.is_dir() {
                 self.report(path, "a nested subvolume or a mount is in its place");
             }
@@ -251,7 +282,8 @@ impl Check<'_> {
         if matches!(now.file_type, FileType::CharDevice | FileType::BlockDevice) {
             add("device", format!("{:?}", now.rdev), format!("{:?}", node.rdev));
         }
-        if self.selected.is_none() && !now.is_dir() {
+        // names that are left out count, too
+        if self.selected.is_none() && !now.is_dir() && self.should.patterns.is_empty() {
             add(
                 "number of hard links",
                 now.nlink.to_string(),
