@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::app::with_service;
 use super::app::{App, CANCEL};
 use super::args::VaultChoice;
-use super::forward::order;
 use super::open::{end, options, show};
 use super::output::{Done, Failure};
 use crate::demo::run::{headless, play_all};
@@ -15,8 +14,9 @@ use crate::demo::stage::{Helper, Keeper, Stage};
 use crate::engine::{EngineError, Result as EngineResult};
 use crate::failure::{Kind, Report};
 use crate::paths;
+use crate::progress::Silent;
+use crate::sandbox::manage::{Verb, order};
 use crate::sandbox::registry::Registry;
-use crate::service::manage::Verb;
 use crate::text::{shell_word, shown_path};
 use crate::tui::real::RealBackend;
 use crate::tui::state::End;
@@ -123,9 +123,8 @@ impl Helper for ByService {
     }
 
     fn track(&self, registry: &Registry, dir: &Path) -> EngineResult<()> {
-        order(registry, Verb::Track(dir.to_owned(), "1G".into()))
-            .map_err(plain)
-            .map(drop)
+        let track = Verb::Track(dir.to_owned(), "1G".into());
+        order(registry, track, false, &Silent).map(drop)
     }
 
     fn clear(&self, registry: &Registry, dir: &Path) -> EngineResult<()> {
@@ -134,10 +133,10 @@ impl Helper for ByService {
         };
         let sandbox = site.record.id.clone();
         drop(site);
-        order(registry, Verb::Untrack(dir.to_owned())).map_err(plain)?;
-        order(registry, Verb::Prune(sandbox, None, None, None)).map_err(plain)?;
+        order(registry, Verb::Untrack(dir.to_owned()), false, &Silent)?;
+        order(registry, Verb::Prune(sandbox, None, None, None), false, &Silent)?;
         let state = registry.state_dir();
         std::fs::remove_dir_all(state).map_err(EngineError::io("remove", state))?;
-        order(registry, Verb::PoolUnmount).map_err(plain).map(drop)
+        order(registry, Verb::PoolUnmount, false, &Silent).map(drop)
     }
 }

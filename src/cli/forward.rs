@@ -6,16 +6,11 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::app::App;
-use super::args::{Command, PoolCommand, TrackArgs, VaultChoice};
+use super::args::{Command, PoolCommand};
 use super::output::{Done, Failure, complain, raw};
-use crate::config::VaultSetting;
-use crate::engine::EngineError;
 use crate::engine::catalog::SandboxRecord;
-use crate::failure::{Kind, Report};
-use crate::progress::{Progress, Silent};
-use crate::sandbox::registry::Registry;
-use crate::sandbox::remote::{Request, typed};
-use crate::service::manage::{Manage, Printed, Verb};
+use crate::failure::Kind;
+use crate::sandbox::manage::{Manage, Printed, Verb, call, document as parsed};
 
 /// The command as the service knows it, if it is the service's to do.
 pub fn verb(app: &App, command: &Command) -> Result<Option<Verb>, Failure> {
@@ -24,9 +19,6 @@ pub fn verb(app: &App, command: &Command) -> Result<Option<Verb>, Failure> {
         return Ok(None);
     }
     Ok(match command {
-        Command::Track(args) if wants_btrfs(app, args) => {
-            Some(Verb::Track(folder(app, &args.dir)?, args.size.clone()))
-        }
         Command::Untrack { dir } => {
             let dir = folder(app, dir)?;
             let here = registry.without_line().find(&dir);
@@ -61,12 +53,6 @@ fn folder(app: &App, dir: &std::path::Path) -> Result<PathBuf, Failure> {
         )
         .path(dir)
     })
-}
-
-fn wants_btrfs(app: &App, args: &TrackArgs) -> bool {
-    let copy = args.vault == Some(VaultChoice::Copy)
-        || args.vault.is_none() && app.config.sandbox.vault == VaultSetting::Copy;
-    !copy && args.image.is_none() && args.pool.is_none() && !args.preallocate
 }
 
 /// The sandbox of a `prune`, if the service has it.
@@ -125,39 +111,8 @@ pub fn run(app: &App, verb: Verb) -> Done {
     std::process::exit(i32::from(printed.code))
 }
 
-fn call(registry: &Registry, order: &Manage, progress: &dyn Progress) -> Result<Printed, Failure> {
-    let none = || Failure::new(Kind::Failed, "there is no service").hint("start it: sudo respool service");
-    let line = registry.line().ok_or_else(none)?;
-    let value = serde_json::to_value(order).map_err(|e| Failure::new(Kind::Failed, e.to_string()))?;
-    Ok(typed(line.call(&Request::Manage(value), progress)?)?)
-}
-
 fn ask(app: &App, order: &Manage) -> Result<Printed, Failure> {
-    call(&app.desk.registry, order, &app.bar())
-}
-
-/// Has the service do it without a question; the document that it prints.
-pub fn order(registry: &Registry, verb: Verb) -> Result<Value, Failure> {
-    let order = Manage {
-        verb,
-        json: true,
-        yes: true,
-        dry_run: false,
-    };
-    parsed(&call(registry, &order, &Silent)?)
-}
-
-fn parsed(printed: &Printed) -> Result<Value, Failure> {
-    let value: Value = serde_json::from_slice(&printed.out)
-        .map_err(|e| Failure::new(Kind::Failed, format!("the service's answer: {e}")))?;
-    if printed.code == 0 {
-        return Ok(value);
-    }
-    let report: Result<Report, _> = serde_json::from_value(value["error"].clone());
-    Err(report.map_or_else(
-        |e| Failure::new(Kind::Failed, format!("the service failed: {e}")),
-        |r| EngineError::Remote(r).into(),
-    ))
+    Ok(call(&app.desk.registry, order, &app.bar())?)
 }
 
 /// The document that the service prints for a command that only lists; nothing without a service.
@@ -177,7 +132,7 @@ pub fn document(app: &App, verb: Verb) -> Result<Option<Value>, Failure> {
     if let Err(e) = std::io::stderr().write_all(&printed.err) {
         tracing::debug!("{e}");
     }
-    parsed(&printed).map(Some)
+    Ok(Some(parsed(&printed)?))
 }
 
 /// True if this process works for itself, or for the owner of this sandbox.

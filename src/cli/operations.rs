@@ -14,9 +14,9 @@ use crate::rewind::journal::{Log, Record};
 use crate::rewind::recover::{How, Recovered};
 use crate::rewind::tools::Tools;
 use crate::rewind::{Operation, OperationState};
+use crate::sandbox::manage::Verb;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
-use crate::service::manage::Verb;
 use crate::text::{age, shown, shown_path};
 
 /// The operations of a sandbox, newest first.

@@ -95,7 +95,7 @@ fn protected(app: &App, vault: Option<VaultChoice>, path: &Path) -> Result<Optio
     let vault = match (vault, app.config.sandbox.vault) {
         (Some(VaultChoice::Copy), _) | (None, VaultSetting::Copy) => VaultKind::Copy,
         (Some(VaultChoice::Btrfs), _) | (None, VaultSetting::Btrfs) => VaultKind::Btrfs,
-        (None, VaultSetting::Auto) => preferred(path),
+        (None, VaultSetting::Auto) => preferred(&app.desk, path),
     };
     let offer = offer(&app.desk, &app.who.home, path, Wish::of(vault), &app.bar())?;
     if app.global.dry_run {

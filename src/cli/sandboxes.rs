@@ -13,9 +13,9 @@ use crate::engine::pool::Pool;
 use crate::engine::vault::copy::open_root;
 use crate::failure::Explain;
 use crate::rewind::adopt::shows;
+use crate::sandbox::manage::Verb;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
-use crate::service::manage::Verb;
 use crate::text::{count, json_path, shown, shown_path, size};
 
 /// Lists what is tracked.

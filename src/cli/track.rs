@@ -40,7 +40,7 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(&app.cwd.join(&args.dir))?;
     let wish = wish(app, args)?;
     let vault = wish.vault;
-    permitted(vault, &path)?;
+    permitted(&app.desk, vault, &path)?;
     recover_adoptions_first(app, &path)?;
     let mut offer = offer(&app.desk, &app.who.home, &path, wish, &app.bar())?;
     offer.plan.only_of = app.global.behalf.map(|b| b.uid).filter(|uid| *uid != 0);
@@ -91,9 +91,10 @@ pub fn asked(app: &App, offer: &Offer) -> Result<Tracked, Failure> {
 
 fn next_steps(app: &App, vault: VaultKind) -> String {
     let program = app.program();
+    let alone = app.desk.registry.line().is_none();
     let (sudo, as_root) = match vault {
-        VaultKind::Btrfs => ("as root, ", ", where the agent runs as root"),
-        VaultKind::Copy => ("", ""),
+        VaultKind::Btrfs if alone => ("as root, ", ", where the agent runs as root"),
+        VaultKind::Btrfs | VaultKind::Copy => ("", ""),
     };
     format!(
         "next, for a checkpoint at each message, one of:\n  {program} run -- openhands   ({sudo}in the workspace: starts the agent)\n  {program} watch   ({sudo}in the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace{as_root})\n"

@@ -3,6 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
+use super::Blocker;
 use super::copies::{copy_plan, track_copy};
 use super::error::{Result, RewindError};
 use super::guard::{Reserved, check_place, stopped_by};
@@ -10,7 +13,9 @@ use super::track::{Means, TrackPlan, Tracked, means, track, track_plan};
 use crate::engine::pool::Pool;
 use crate::engine::{EngineError, image};
 use crate::progress::Progress;
+use crate::sandbox::manage::{Verb, order};
 use crate::sandbox::registry::Census;
+use crate::sandbox::remote::typed;
 use crate::text::{shell_word, shown_path};
 use crate::timeline::desk::Desk;
 
@@ -77,8 +82,8 @@ pub struct Offer {
 
 /// Whether this process may track with this vault; else why not, with the command to run as the hint. The one
 /// place where that is decided.
-pub fn permitted(vault: VaultKind, path: &Path) -> Result<()> {
-    if vault == VaultKind::Copy || rustix::process::geteuid().is_root() {
+pub fn permitted(desk: &Desk, vault: VaultKind, path: &Path) -> Result<()> {
+    if vault == VaultKind::Copy || rustix::process::geteuid().is_root() || by_service(desk, vault) {
         return Ok(());
     }
     let word = shell_word(path);
@@ -91,9 +96,14 @@ pub fn permitted(vault: VaultKind, path: &Path) -> Result<()> {
     })
 }
 
+/// True where the service tracks for this user.
+fn by_service(desk: &Desk, vault: VaultKind) -> bool {
+    vault == VaultKind::Btrfs && !rustix::process::geteuid().is_root() && desk.registry.line().is_some()
+}
+
 /// The vault that is offered first to this user where none is named.
-pub fn preferred(path: &Path) -> VaultKind {
-    if permitted(VaultKind::Btrfs, path).is_ok() {
+pub fn preferred(desk: &Desk, path: &Path) -> VaultKind {
+    if permitted(desk, VaultKind::Btrfs, path).is_ok() {
         VaultKind::Btrfs
     } else {
         VaultKind::Copy
@@ -179,8 +189,25 @@ fn not_tracked_already(desk: &Desk, path: &Path) -> Result<()> {
 /// Makes the plan; refuses a place that must not be tracked. `path`: see [`folder`]. `home`: the user's.
 /// Nothing is changed. What stands in the way is in the plan.
 pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn Progress) -> Result<Offer> {
-    permitted(wish.vault, path)?;
+    permitted(desk, wish.vault, path)?;
+    let named = wish.image.is_some() || wish.pool.is_some() || wish.preallocate;
+    if by_service(desk, wish.vault) && named {
+        return Err(RewindError::Refused {
+            why: "another image or pool is for root to choose".into(),
+            path: None,
+            hint: Some(format!("run: sudo respool track {}", shell_word(path))),
+        });
+    }
     not_tracked_already(desk, path)?;
+    if by_service(desk, wish.vault) {
+        let answer = order(&desk.registry, verb(path, &wish), true, progress)?;
+        let plan: FarPlan = typed(answer["plan"].clone())?;
+        return Ok(Offer {
+            wish,
+            plan: plan.here(path),
+            image: None,
+        });
+    }
     if wish.vault == VaultKind::Copy {
         check_place(path, &reserved(desk, None))?;
         let plan = copy_plan(path, &desk.registry.copies(), desk.registry.settings(), progress)?;
@@ -229,8 +256,60 @@ pub fn accept(desk: &Desk, offer: &Offer, progress: &dyn Progress) -> Result<Tra
             progress,
         );
     }
+    if by_service(desk, offer.wish.vault) {
+        let path = &offer.plan.path;
+        order(&desk.registry, verb(path, &offer.wish), false, progress)?;
+        let site = desk.site_at(path)?;
+        return Ok(Tracked {
+            record: site.record,
+            hints: Vec::new(),
+        });
+    }
     let pool = open_pool(desk, offer)?;
     track(&pool, &offer.plan, progress)
+}
+
+fn verb(path: &Path, wish: &Wish) -> Verb {
+    Verb::Track(path.to_owned(), wish.size.to_string())
+}
+
+/// A plan of the service's making.
+#[derive(Deserialize)]
+struct FarPlan {
+    means: Means,
+    entries: u64,
+    bytes: u64,
+    steps: Vec<String>,
+    blockers: Vec<FarBlocker>,
+}
+
+#[derive(Deserialize)]
+struct FarBlocker {
+    kind: String,
+    pid: Option<i32>,
+    what: String,
+    stops: bool,
+}
+
+impl FarPlan {
+    fn here(self, path: &Path) -> TrackPlan {
+        const KINDS: &[&str] = &["holder", "cwd", "mount", "links", "nested", "rights", "space"];
+        let blockers = self.blockers.into_iter().map(|b| Blocker {
+            kind: KINDS.iter().find(|k| **k == b.kind).copied().unwrap_or("other"),
+            pid: b.pid,
+            what: b.what,
+            stops: b.stops,
+        });
+        TrackPlan {
+            path: path.to_owned(),
+            means: self.means,
+            entries: self.entries,
+            bytes: self.bytes,
+            steps: self.steps,
+            blockers: blockers.collect(),
+            only_of: None,
+        }
+    }
 }
 
 fn open_pool(desk: &Desk, offer: &Offer) -> Result<Pool> {

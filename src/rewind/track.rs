@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Utc;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::aside::{Beside, move_entries, times_like};
 use super::error::{Result, RewindError};
@@ -30,7 +30,7 @@ use crate::sandbox::bind;
 use crate::text::{shown_path, size};
 
 /// How a folder is taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Means {
     /// Its content is copied into the pool, which is then shown at its path.

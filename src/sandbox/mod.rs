@@ -6,6 +6,7 @@ pub mod foreground;
 pub mod freeze;
 pub mod holders;
 pub mod inside;
+pub mod manage;
 pub mod mounts;
 pub mod quiet;
 pub mod registry;

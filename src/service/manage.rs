@@ -1,125 +1,24 @@
-//! Commands that are done on the service's side as a whole: what puts folders under respool, gives them back, and
-//! looks after pools. The service runs its own program for it, as root and with words of its own making; what it
-//! prints goes back to the client.
+//! Runs the commands that a client orders as a whole: the service's own program, as root and with words of its own
+//! making. What it prints goes back to the client.
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::View;
 use super::tenant::sweep_all;
 use crate::failure::{Kind, Report};
 use crate::progress::Progress;
-use crate::text;
+use crate::sandbox::manage::{Manage, Printed, Verb};
 
 /// What is printed at most.
 const MOST: u64 = 64 << 20;
-
-/// The command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verb {
-    /// `track DIR`, with the size of a new image.
-    Track(#[serde(with = "text::exact")] PathBuf, String),
-    /// `untrack DIR`.
-    Untrack(#[serde(with = "text::exact")] PathBuf),
-    /// `sandboxes`.
-    Sandboxes,
-    /// `space`.
-    Space,
-    /// `recover`.
-    Recover,
-    /// `pool status`.
-    PoolStatus,
-    /// `pool mount`.
-    PoolMount,
-    /// `pool unmount`.
-    PoolUnmount,
-    /// `prune`, with its sandbox, and the values of `--keep`, `--keep-within`, `--max-bytes`.
-    Prune(String, Option<usize>, Option<String>, Option<String>),
-}
-
-impl Verb {
-    /// True for what any user may order in the service's own state. In a state of the user's own all may be ordered.
-    fn for_all(&self) -> bool {
-        matches!(
-            self,
-            Self::Track(..) | Self::Sandboxes | Self::Space | Self::Recover | Self::PoolStatus
-        )
-    }
-
-    fn words(&self, command: &mut Command) {
-        match self {
-            Self::Track(dir, size) => {
-                let command = command.args(["track", "--vault", "btrfs", "--size"]).arg(size);
-                command.arg("--").arg(dir)
-            }
-            Self::Untrack(dir) => command.args(["untrack", "--"]).arg(dir),
-            Self::Sandboxes => command.arg("sandboxes"),
-            Self::Space => command.arg("space"),
-            Self::Recover => command.arg("recover"),
-            Self::PoolStatus => command.args(["pool", "status"]),
-            Self::PoolMount => command.args(["pool", "mount"]),
-            Self::PoolUnmount => command.args(["pool", "unmount"]),
-            Self::Prune(sandbox, keep, within, bytes) => {
-                command.args(["prune", "--sandbox"]).arg(sandbox);
-                for (flag, value) in [
-                    ("--keep", keep.map(|k| k.to_string())),
-                    ("--keep-within", within.clone()),
-                    ("--max-bytes", bytes.clone()),
-                ] {
-                    value.map(|v| command.arg(format!("{flag}={v}")));
-                }
-                command
-            }
-        };
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Track(..) => "track",
-            Self::Untrack(_) => "untrack",
-            Self::Sandboxes => "sandboxes",
-            Self::Space => "space",
-            Self::Recover => "recover",
-            Self::PoolStatus | Self::PoolMount | Self::PoolUnmount => "pool",
-            Self::Prune(..) => "prune",
-        }
-    }
-}
-
-/// A command, and how its output is wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manage {
-    /// The command.
-    pub verb: Verb,
-    /// `--json`.
-    pub json: bool,
-    /// `--yes`: the user was asked.
-    pub yes: bool,
-    /// `--dry-run`.
-    pub dry_run: bool,
-}
-
-/// What it printed, and its exit code.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Printed {
-    /// The exit code.
-    pub code: u8,
-    /// Standard output.
-    #[serde(with = "text::base64_bytes")]
-    pub out: Vec<u8>,
-    /// Standard error.
-    #[serde(with = "text::base64_bytes")]
-    pub err: Vec<u8>,
-}
 
 fn failed(kind: Kind, message: String, hint: Option<&str>) -> Report {
     Report {
