@@ -82,15 +82,19 @@ pub(super) fn keep_places(live: &Manifest, target: &mut Manifest) -> Vec<Differe
         .filter(|(_, n)| !n.covered())
         .map(|(i, _)| i)
         .collect();
+    let mut graft = Graft::new(live, target);
     for &i in &places {
         let mut at = live.nodes[i as usize].parent;
         while !std::mem::replace(&mut needed[at as usize], true) {
             folders.push(at);
+            // one that the target has goes to its own place there, out of the folders above it
+            if graft.in_target.contains_key(&live.nodes[at as usize].key) {
+                break;
+            }
             at = live.nodes[at as usize].parent;
         }
     }
     folders.sort_unstable_by_key(|&i| (live.nodes[i as usize].depth, i));
-    let mut graft = Graft::new(live, target);
     for i in folders {
         graft.folder(i);
     }
