@@ -161,8 +161,17 @@ pub fn space(app: &App) -> Done {
         let number = again
             .as_ref()
             .map(|s: &Site| s.vault.checkpoints().map_or(0, |c| c.len()));
-        sandboxes
-            .push(json!({"id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": number}));
+        // without the right to look it is not known
+        let new = again.and_then(|s| s.vault.new_data().ok()).unwrap_or_default();
+        let bytes: u64 = new.iter().map(|(_, bytes)| bytes).sum();
+        let rows: Vec<Value> = new
+            .iter()
+            .map(|(id, bytes)| json!({"checkpoint": id, "bytes": bytes}))
+            .collect();
+        sandboxes.push(json!({
+            "id": record.id, "path": json_path(&path).0, "pool": pool, "checkpoints": number,
+            "bytes": (!new.is_empty()).then_some(bytes), "new": rows,
+        }));
     }
     for (_, l) in copies {
         let Ok(record) = l.record else { continue };
@@ -196,12 +205,19 @@ pub fn space(app: &App) -> Done {
             );
         }
         for s in &sandboxes {
+            let data = s["bytes"].as_u64().map(|b| format!(", {} of data", size(b)));
             let _written = writeln!(
                 out,
-                "{}: {}",
+                "{}: {}{}",
                 shown(s["path"].as_str().unwrap_or("?")),
-                checkpoints(s)
+                checkpoints(s),
+                data.unwrap_or_default()
             );
+            for row in s["new"].as_array().into_iter().flatten() {
+                let bytes = row["bytes"].as_u64().unwrap_or(0);
+                let id = row["checkpoint"].as_str().unwrap_or("?");
+                let _written = writeln!(out, "  {}  {:>10} new", shown(id), size(bytes));
+            }
         }
         out
     })

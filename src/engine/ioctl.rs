@@ -107,6 +107,24 @@ struct RawSpaceArgs {
     total: u64,
 }
 
+/// The head of `btrfs_ioctl_search_args_v2`; the buffer follows it.
+#[repr(C)]
+struct RawSearch {
+    tree_id: u64,
+    min_objectid: u64,
+    max_objectid: u64,
+    min_offset: u64,
+    max_offset: u64,
+    min_transid: u64,
+    max_transid: u64,
+    min_type: u32,
+    max_type: u32,
+    nr_items: u32,
+    unused: [u32; 9],
+    buf_size: u64,
+}
+const _: () = assert!(size_of::<RawSearch>() == 112);
+
 #[repr(C)]
 struct RawRootRefs {
     min_treeid: u64,
@@ -155,7 +173,7 @@ const _: () = assert!(size_of::<RawLoopConfig>() == 304);
 mod raw {
     use super::{
         MAGIC, RawCloneRange, RawDevInfo, RawFsInfo, RawInoLookupUser, RawLoopConfig, RawLoopInfo,
-        RawRootRefs, RawSpaceArgs, RawSubvolInfo, RawSubvolWait, VolArgs, VolArgsV2,
+        RawRootRefs, RawSearch, RawSpaceArgs, RawSubvolInfo, RawSubvolWait, VolArgs, VolArgsV2,
     };
 
     nix::ioctl_write_ptr!(ioc_snap_create_v2, MAGIC, 23, VolArgsV2);
@@ -169,6 +187,7 @@ mod raw {
     nix::ioctl_read!(ioc_fs_info, MAGIC, 31, RawFsInfo);
     nix::ioctl_readwrite!(ioc_dev_info, MAGIC, 30, RawDevInfo);
     nix::ioctl_readwrite!(ioc_space_info, MAGIC, 20, RawSpaceArgs);
+    nix::ioctl_readwrite!(ioc_tree_search_v2, MAGIC, 17, RawSearch);
     nix::ioctl_readwrite!(ioc_subvol_rootref, MAGIC, 61, RawRootRefs);
     nix::ioctl_readwrite!(ioc_ino_lookup_user, MAGIC, 62, RawInoLookupUser);
     nix::ioctl_write_ptr!(ioc_resize, MAGIC, 3, VolArgs);
@@ -182,7 +201,7 @@ use raw::{
     ioc_clone_range, ioc_dev_info, ioc_fs_info, ioc_get_subvol_info, ioc_ino_lookup_user, ioc_loop_configure,
     ioc_loop_ctl_get_free, ioc_loop_get_status64, ioc_resize, ioc_snap_create_v2, ioc_snap_destroy_v2,
     ioc_space_info, ioc_start_sync, ioc_subvol_create_v2, ioc_subvol_rootref, ioc_subvol_setflags,
-    ioc_subvol_sync_wait, ioc_sync,
+    ioc_subvol_sync_wait, ioc_sync, ioc_tree_search_v2,
 };
 
 fn err(e: nix::errno::Errno) -> io::Error {
@@ -346,6 +365,73 @@ pub fn space_classes(fd: impl AsFd) -> io::Result<Vec<SpaceClass>> {
         })
         .filter(|c| c.flags & GLOBAL_RESERVE == 0)
         .collect())
+}
+
+/// An item of a subvolume's tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Its key: inode, type, offset.
+    pub key: (u64, u8, u64),
+    /// Its bytes, as on disk.
+    pub bytes: Vec<u8>,
+}
+
+/// Items of the tree of the subvolume that `fd` is in, with a key of at least `from`, out of the tree's blocks that
+/// were written in transaction `since` or later. As many as fit: the next call goes on behind the last one's key;
+/// none: there are no more. Needs CAP_SYS_ADMIN.
+pub fn items(fd: impl AsFd, from: (u64, u8, u64), since: u64) -> io::Result<Vec<Item>> {
+    const BUFFER: usize = 64 << 10;
+    const HEAD: usize = size_of::<RawSearch>();
+    let mut words = vec![0u64; (HEAD + BUFFER) / 8];
+    let head = words.as_mut_ptr().cast::<RawSearch>();
+    let args = RawSearch {
+        tree_id: 0,
+        min_objectid: from.0,
+        max_objectid: u64::MAX,
+        min_offset: from.2,
+        max_offset: u64::MAX,
+        min_transid: since,
+        max_transid: u64::MAX,
+        min_type: from.1.into(),
+        max_type: u8::MAX.into(),
+        nr_items: u32::MAX,
+        unused: [0; 9],
+        buf_size: BUFFER as u64,
+    };
+    // SAFETY: the buffer has room for the head and for as many bytes as the head says; u64 has its alignment.
+    unsafe {
+        head.write(args);
+        ioc_tree_search_v2(fd.as_fd().as_raw_fd(), head).map_err(err)?;
+    }
+    // nr_items is the first half of the word after the types
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    let count = u32::from_ne_bytes(field(&bytes, 64)?);
+    let mut out = Vec::new();
+    let mut at = HEAD;
+    for _ in 0..count {
+        let objectid = u64::from_ne_bytes(field(&bytes, at + 8)?);
+        let offset = u64::from_ne_bytes(field(&bytes, at + 16)?);
+        let kind = u32::from_ne_bytes(field(&bytes, at + 24)?);
+        let len = u32::from_ne_bytes(field(&bytes, at + 28)?) as usize;
+        at += 32;
+        let content = bytes.get(at..at + len).ok_or_else(cut_short)?;
+        out.push(Item {
+            key: (objectid, u8::try_from(kind).unwrap_or(u8::MAX), offset),
+            bytes: content.to_vec(),
+        });
+        at += len;
+    }
+    Ok(out)
+}
+
+fn cut_short() -> io::Error {
+    io::Error::other("the kernel's answer is cut short")
+}
+
+/// The bytes of a number at a place.
+pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
+    let found = bytes.get(at..at + N).and_then(|b| b.try_into().ok());
+    found.ok_or_else(cut_short)
 }
 
 /// The subvolumes directly inside the subvolume that `root` is the root of: the id of the tree, and the path

@@ -284,7 +284,7 @@ impl Loop<'_> {
 
     /// The terminal may have another size than before.
     fn resized(&mut self, state: &mut State) -> Result<(), TuiError> {
-        self.terminal.look_again()?;
+        Terminal::look_again()?;
         let (width, height) = self.terminal.size()?;
         self.dispatch(state, Msg::Tick(Utc::now()))?;
         self.dispatch(state, Msg::Resize(width, height))

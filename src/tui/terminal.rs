@@ -120,7 +120,7 @@ impl Terminal {
     /// Makes the reader of events look for keys again. crossterm 0.29 waits for edges (`event/source/unix/mio.rs`):
     /// where a change of size, or a wake-up, comes together with keys, it returns with the first and the edge of the
     /// keys is gone; they would be seen with the next key only. Setting the modes that are set wakes all readers.
-    pub fn look_again(&self) -> io::Result<()> {
+    pub fn look_again() -> io::Result<()> {
         let modes = tcgetattr(io::stdin())?;
         Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
     }

@@ -191,13 +191,30 @@ fn p077_space_is_shown_and_comes_back() {
         lab.ok(&["space"])["pools"][0]["used"].as_u64().expect("bytes")
     };
     let (used, df) = (shown(), in_use(mount));
+    let mut ids = Vec::new();
     for n in 1..=TURNS {
-        lab.checkpoint();
+        ids.push(lab.checkpoint());
         lab.write("data", noise(n, FILE));
     }
     let exclusive = TURNS * FILE as u64;
     within_tenth("space", shown() - used, exclusive);
     within_tenth("df", in_use(mount) - df, exclusive);
+    let space = lab.ok(&["space"]);
+    let sandbox = &space["sandboxes"][0];
+    let rows = sandbox["new"].as_array().expect("rows");
+    assert_eq!(rows.len() as u64, TURNS + 1, "{space}");
+    // the first one is the state at the start: nothing was changed from there to the next
+    assert_eq!(rows[1]["bytes"], 0, "{space}");
+    for row in rows.iter().skip(2).chain(rows.first()) {
+        within_tenth("new", row["bytes"].as_u64().expect("bytes"), FILE as u64);
+    }
+    assert!(
+        rows[1..]
+            .iter()
+            .zip(&ids)
+            .all(|(r, id)| r["checkpoint"] == json!(id))
+    );
+    within_tenth("bytes", sandbox["bytes"].as_u64().expect("bytes"), exclusive);
     let full = in_use(mount);
     // the newest holds one version, and the live file is another
     let done = lab.ok(&["-s", lab.ws_text(), "--yes", "prune", "--keep", "1"]);
@@ -219,4 +236,43 @@ fn p077_space_is_shown_and_comes_back() {
     within_tenth("freed with the sandbox", freed, full - in_use(mount));
     assert!(freed >= FILE as u64, "{done}");
     assert_eq!(lab.ok(&["sandboxes"]), Value::Array(Vec::new()));
+}
+
+/// P077: what counts as new is what was written: not the rest of a file of which a part was, not what a rewind
+/// brought back, and of what compresses only what it takes.
+#[test]
+fn p077_only_what_was_written_counts() {
+    use std::os::unix::fs::FileExt;
+    const FILE: usize = 12 << 20;
+    const PART: usize = 2 << 20;
+    let lab = Lab::new(|ws| std::fs::write(ws.join("data"), noise(0, FILE)).expect("write"));
+    let new = |id: &str| -> u64 {
+        let space = lab.ok(&["space"]);
+        let rows = space["sandboxes"][0]["new"].as_array().expect("rows").clone();
+        let row = rows.iter().find(|r| r["checkpoint"] == json!(id));
+        row.expect("its row")["bytes"].as_u64().expect("bytes")
+    };
+    let first = lab.checkpoint();
+    let file = std::fs::File::options()
+        .write(true)
+        .open(lab.at("data"))
+        .expect("open");
+    file.write_all_at(&noise(1, PART), 4 << 20).expect("write");
+    drop(file);
+    within_tenth("a part", new(&lab.checkpoint()), PART as u64);
+    lab.write("data", noise(2, FILE));
+    within_tenth("all of it", new(&lab.checkpoint()), FILE as u64);
+    lab.ok(&["-s", lab.ws_text(), "--yes", "rewind", &first, "--files"]);
+    let back = new(&lab.checkpoint());
+    assert!(back < 64 << 10, "{back} bytes, but a rewind writes no data");
+    lab.write("text", "the same line again\n".repeat(200_000));
+    lab.write("small", "inline");
+    let text = new(&lab.checkpoint());
+    assert!(
+        (6..1 << 20).contains(&text),
+        "{text} bytes of 4 MB that compress well"
+    );
+    std::fs::rename(lab.at("data"), lab.at("moved")).expect("rename");
+    crate::rounds::mode(&lab.at("text"), 0o600);
+    assert_eq!(new(&lab.checkpoint()), 0, "names and attributes are no data");
 }

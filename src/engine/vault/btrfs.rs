@@ -2,6 +2,7 @@
 //! once, with its record set on its directory *before* the snapshot is made: the snapshot's own commit
 //! makes both durable. A directory without a snapshot is what a crash left.
 
+mod fresh;
 pub(in crate::engine::vault) mod list;
 pub(in crate::engine::vault) mod look;
 mod remove;

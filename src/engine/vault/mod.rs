@@ -35,6 +35,11 @@ pub trait Vault: Send + Sync {
     fn guard(&self) -> Result<()>;
     /// Bytes that the vault's store takes, after the space of what was removed has come back.
     fn used(&self) -> Result<u64>;
+    /// Of each checkpoint, oldest first: bytes on disk of the data that the previous one has not. Empty where the
+    /// vault cannot tell.
+    fn new_data(&self) -> Result<Vec<(CheckpointId, u64)>> {
+        Ok(Vec::new())
+    }
     /// Removes what crashed processes left half made.
     fn sweep(&self) -> Result<()>;
     /// What lies in the part but is in no checkpoint, other than mounts; relative paths, sorted.

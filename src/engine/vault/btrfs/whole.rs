@@ -55,6 +55,10 @@ impl Vault for BtrfsVault {
         Ok(space::of(self.live_fd(), path)?.used)
     }
 
+    fn new_data(&self) -> Result<Vec<(CheckpointId, u64)>> {
+        Self::new_data(self)
+    }
+
     fn sweep(&self) -> Result<()> {
         Self::sweep(self).map(drop)
     }
