@@ -84,6 +84,8 @@ impl Desk {
         };
         if let Some(s) = &site {
             notices.extend(interrupted(s));
+        } else if self.registry.hidden().is_some() {
+            notices.push(HIDDEN.into());
         }
         let tracked_since = site.as_ref().map(|s| s.record.created);
         let older = |m: &Message| m.time.is_none_or(|t| tracked_since.is_none_or(|since| t < since));
@@ -238,6 +240,9 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
     }
     spans
 }
+
+/// What is said where no sandbox is found, and root may know one.
+pub const HIDDEN: &str = "what is tracked here can be seen by root: sudo respool";
 
 /// What an operation that is under way or was cut short looks like to a command that only reads.
 pub fn interrupted(site: &Site) -> Option<String> {
