@@ -10,14 +10,17 @@ use std::sync::Arc;
 use super::app::App;
 use super::args::Global;
 use super::output::{Done, Failure};
-use crate::config::Config;
 use crate::config::project::{NAME, Project};
+use crate::config::{Config, VaultSetting};
+use crate::conversation::Found;
 use crate::failure::Kind;
+use crate::rewind::offer::VaultKind;
 use crate::text::shown;
 use crate::tui::keymap::Keymap;
 use crate::tui::real::RealBackend;
 use crate::tui::state::End;
 use crate::tui::theme::Theme;
+use crate::tui::tracking::User;
 use crate::tui::{self, Options, TuiError};
 
 /// Opens the screens.
@@ -38,8 +41,10 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     }
     let app = App::new(global)?;
     let named = open.as_ref().or(app.global.conversation.as_ref());
+    let mut start = Start::default();
     let store = match (app.found(named.map(OsString::as_os_str)), named) {
-        (Ok(found), _) => Some(found.1),
+        (Ok(found), Some(_)) => Some(found.1),
+        (Ok(found), None) => start.unless_tracked(&app, found),
         // an unknown first word is usage, whatever it was meant to be
         (Err(e), Some(word)) if e.kind == Kind::NotFound && open.is_some() => {
             let what = format!(
@@ -52,8 +57,47 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
         (Err(e), None) if e.kind != Kind::NotFound => return Err(e),
         (Err(_), None) => None,
     };
-    let options = options(&app, store)?;
-    end(&show(RealBackend::new(app.desk), options)?)
+    let mut options = options(&app, store)?;
+    (options.select, options.notice) = (start.select, start.notice);
+    options.folder = Some(app.cwd.clone());
+    let user = User {
+        home: app.who.home.clone(),
+        sudo: app.who.sudo,
+        vault: match app.config.sandbox.vault {
+            VaultSetting::Auto => None,
+            VaultSetting::Btrfs => Some(VaultKind::Btrfs),
+            VaultSetting::Copy => Some(VaultKind::Copy),
+        },
+    };
+    end(&show(RealBackend::new(app.desk).working_for(user), options)?)
+}
+
+/// What the start screen begins with.
+#[derive(Default)]
+struct Start {
+    /// The selected conversation.
+    select: Option<PathBuf>,
+    /// What there is to say.
+    notice: Option<String>,
+}
+
+impl Start {
+    /// The store of this folder's conversation if its workspace is tracked; else it is selected on the start screen.
+    fn unless_tracked(&mut self, app: &App, found: Found) -> Option<PathBuf> {
+        let workspace = found.0.workspace(&found.1).ok().flatten();
+        let registry = &app.desk.registry;
+        let site = workspace.as_deref().map(|w| registry.find(w));
+        match site {
+            // of one that cannot be opened the timeline says why
+            Some(Ok(Some(_)) | Err(_)) => return Some(found.1),
+            Some(Ok(None)) | None => {}
+        }
+        self.notice = registry
+            .hidden()
+            .map(|_| crate::timeline::desk::HIDDEN.to_owned());
+        self.select = Some(found.1);
+        None
+    }
 }
 
 /// The options of the screens, from the config.

@@ -87,6 +87,9 @@ impl Desk {
             None => Notes::default(),
         };
         notices.extend(notes.interrupted);
+        if site.is_none() && self.registry.hidden().is_some() {
+            notices.push(HIDDEN.into());
+        }
         let tracked_since = site.as_ref().map(|s| s.record.created);
         let older = |m: &Message| m.time.is_none_or(|t| tracked_since.is_none_or(|since| t < since));
         let earlier = match &conversation.summary.workspace {
@@ -235,3 +238,6 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
     }
     spans
 }
+
+/// What is said where no sandbox is found, and root may know one.
+pub const HIDDEN: &str = "what is tracked here can be seen by root: sudo respool";

@@ -8,6 +8,7 @@ use crate::diff::FileDiff;
 use crate::engine::{Change, CheckpointId, Counts, PartKind};
 use crate::failure::{Explain, Kind};
 use crate::progress::Progress;
+use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::{Operation, OperationKind, OperationState, Outcome, Plan};
 use crate::text;
 use crate::timeline::Timeline;
@@ -91,6 +92,17 @@ pub struct Taken {
     pub warning: Option<String>,
 }
 
+/// A folder that is tracked now, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrackedHere {
+    /// The sandbox's id.
+    pub sandbox: String,
+    /// What the user should know.
+    pub hints: Vec<String>,
+    /// Commands, each with what it does.
+    pub next: Vec<(String, &'static str)>,
+}
+
 /// Which way the operation log is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -148,6 +160,10 @@ pub trait Backend: Send + Sync + 'static {
     fn undo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome>;
     /// Takes an undo back.
     fn redo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome>;
+    /// What tracking this folder will do; without a vault, with the one that this user has first. Changes nothing.
+    fn track_plan(&self, dir: &Path, vault: Option<VaultKind>, progress: &dyn Progress) -> Result<Offer>;
+    /// Does it.
+    fn track(&self, offer: &Offer, progress: &dyn Progress) -> Result<TrackedHere>;
     /// Takes a checkpoint now.
     fn checkpoint(&self, store: &Path) -> Result<Taken>;
     /// The operation log, newest first.

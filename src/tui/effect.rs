@@ -16,6 +16,7 @@ use crate::engine::{Change, PartKind};
 use crate::failure::Kind;
 use crate::progress::{CancelFlag, Progress};
 use crate::rewind::Plan;
+use crate::rewind::offer::{Offer, VaultKind};
 
 /// Something to be done outside of `update`.
 #[derive(Debug, Clone)]
@@ -52,6 +53,8 @@ pub enum Work {
     Reversal(PathBuf, Direction),
     Rewind(PathBuf, Arc<Plan>),
     Reverse(PathBuf, Direction, String),
+    TrackPlan(PathBuf, Option<VaultKind>),
+    Track(Arc<Offer>),
     Checkpoint(PathBuf),
     Operations(PathBuf),
 }
@@ -82,9 +85,9 @@ impl Work {
             Self::Changes(..) => Slot::Changes,
             Self::Diff(..) => Slot::Diff,
             Self::Versions(..) => Slot::Versions,
-            Self::Plan(..) | Self::Reversal(..) => Slot::Plan,
+            Self::Plan(..) | Self::Reversal(..) | Self::TrackPlan(..) => Slot::Plan,
             Self::Operations(..) => Slot::Operations,
-            Self::Rewind(..) | Self::Reverse(..) | Self::Checkpoint(..) => Slot::Write,
+            Self::Rewind(..) | Self::Reverse(..) | Self::Checkpoint(..) | Self::Track(..) => Slot::Write,
         }
     }
 
@@ -101,6 +104,8 @@ impl Work {
             Self::Plan(..) => Reply::Plan(Err(failure)),
             Self::Reversal(..) => Reply::Reversal(Err(failure)),
             Self::Rewind(..) | Self::Reverse(..) => Reply::Outcome(Err(failure)),
+            Self::TrackPlan(..) => Reply::TrackPlan(Err(failure)),
+            Self::Track(..) => Reply::Track(Err(failure)),
             Self::Checkpoint(..) => Reply::Checkpoint(Err(failure)),
             Self::Operations(..) => Reply::Operations(Err(failure)),
         }
@@ -301,6 +306,8 @@ fn answer(backend: &dyn Backend, job: &Job, send: &UnboundedSender<Msg>) -> Repl
         Work::Rewind(store, plan) => Reply::Outcome(b.rewind(store, plan, &report)),
         Work::Reverse(store, Direction::Undo, op) => Reply::Outcome(b.undo(store, op, &report)),
         Work::Reverse(store, Direction::Redo, op) => Reply::Outcome(b.redo(store, op, &report)),
+        Work::TrackPlan(dir, vault) => Reply::TrackPlan(b.track_plan(dir, *vault, &report).map(Arc::new)),
+        Work::Track(offer) => Reply::Track(b.track(offer, &report)),
         Work::Checkpoint(store) => Reply::Checkpoint(b.checkpoint(store)),
         Work::Operations(store) => Reply::Operations(b.operations(store)),
     }

@@ -27,6 +27,8 @@ pub enum Context {
     Text,
     /// A plan that waits for a yes.
     Plan,
+    /// A folder that is offered to be tracked, or is being tracked.
+    Track,
     /// A rewind at work.
     Running,
     /// The result of a rewind.
@@ -75,6 +77,9 @@ pub enum Action {
     Undo,
     Redo,
     Confirm,
+    Track,
+    TrackHere,
+    OtherVault,
     Filter,
     NextMatch,
     PreviousMatch,

@@ -92,6 +92,7 @@ fn box_width(state: &State, over: &Overlay) -> u16 {
         Overlay::Message(..) | Overlay::Plan(_) => 100,
         Overlay::Error(..) | Overlay::Notices(_) | Overlay::Ended(_) => 72,
         Overlay::Running(_) => 64,
+        Overlay::Track(_) => 88,
         Overlay::Log(..) => 96,
         Overlay::Picker(_) => 84,
     };
@@ -117,7 +118,7 @@ pub fn overlay(state: &State, over: &Overlay) -> Rect {
     };
     let height = match over {
         Overlay::Plan(_) => lines(4).max(8),
-        Overlay::Ended(_) => lines(4),
+        Overlay::Ended(_) | Overlay::Track(_) => lines(4),
         Overlay::Error(..) | Overlay::Notices(_) => lines(3),
         Overlay::Message(..) => lines(2).max(10),
         Overlay::Help(_) => lines(2),
@@ -154,7 +155,7 @@ pub fn scrolled(state: &State, over: &Overlay) -> Rect {
     let inside = inside(overlay(state, over));
     let (above, below) = match over {
         Overlay::Picker(_) => (2, 0),
-        Overlay::Plan(_) | Overlay::Ended(_) => (0, 2),
+        Overlay::Plan(_) | Overlay::Ended(_) | Overlay::Track(_) => (0, 2),
         _ => (0, 0),
     };
     let above = above.min(inside.height);

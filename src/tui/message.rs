@@ -5,10 +5,11 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 
-use super::backend::{Failure, Reversal, RowCounts, Taken, Version};
+use super::backend::{Failure, Reversal, RowCounts, Taken, TrackedHere, Version};
 use crate::conversation::Summary;
 use crate::diff::FileDiff;
 use crate::engine::Change;
+use crate::rewind::offer::Offer;
 use crate::rewind::{Operation, Outcome, Plan};
 use crate::timeline::Timeline;
 
@@ -37,6 +38,8 @@ pub enum Reply {
     Plan(Result<Arc<Plan>, Failure>),
     Reversal(Result<Box<Reversal>, Failure>),
     Outcome(Result<Outcome, Failure>),
+    TrackPlan(Result<Arc<Offer>, Failure>),
+    Track(Result<TrackedHere, Failure>),
     Checkpoint(Result<Taken, Failure>),
     Operations(Result<Vec<Operation>, Failure>),
     WatchFailed(Failure),

@@ -13,6 +13,7 @@ pub mod real;
 pub mod state;
 mod terminal;
 pub mod theme;
+pub mod tracking;
 pub mod update;
 pub mod view;
 
@@ -77,6 +78,12 @@ impl Explain for TuiError {
 pub struct Options {
     /// The store to open; none = the start screen.
     pub store: Option<PathBuf>,
+    /// The store that is selected on the start screen.
+    pub select: Option<PathBuf>,
+    /// The folder that the program was started in.
+    pub folder: Option<PathBuf>,
+    /// Something to say at once.
+    pub notice: Option<String>,
     /// The keys.
     pub keymap: Arc<Keymap>,
     /// The colours.
@@ -98,6 +105,9 @@ impl Options {
         let plain = Self::plain();
         Ok(Self {
             store,
+            select: None,
+            folder: None,
+            notice: None,
             keymap: Arc::new(Keymap::built_in()?),
             theme: Arc::new(Theme::named(if plain { "mono" } else { "default" })?),
             home: std::env::var_os("HOME").map(PathBuf::from),
@@ -120,6 +130,9 @@ pub async fn run(backend: Arc<dyn Backend>, options: Options) -> Result<End, Tui
         home: options.home,
         paths: options.paths,
         store: options.store,
+        select: options.select,
+        folder: options.folder,
+        notice: options.notice,
     });
     terminal.draw(|frame| view::draw(frame, &state))?;
     let mut runner = Runner::new(backend, send);

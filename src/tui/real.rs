@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use notify::{RecursiveMode, Watcher};
 
-use super::backend::{Backend, Failure, Result, RowCounts, StateRef, Taken, Version, WatchGuard};
+use super::backend::{
+    Backend, Failure, Result, RowCounts, StateRef, Taken, TrackedHere, Version, WatchGuard,
+};
+use super::tracking::{self, User};
 use crate::conversation::Summary;
 use crate::diff::{FileDiff, Limits, file_diff};
 use crate::engine::{
@@ -17,6 +20,7 @@ use crate::engine::{
 use crate::failure::Kind;
 use crate::progress::{CancelFlag, Progress, Silent};
 use crate::rewind::journal::Record;
+use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, own_changes, survey};
 use crate::rewind::tools::Tools;
@@ -31,6 +35,7 @@ use crate::timeline::select::{self, Selected};
 /// Joins the rooms below for the screens.
 pub struct RealBackend {
     desk: Desk,
+    user: User,
     last: Mutex<HashMap<PathBuf, Arc<Opened>>>,
 }
 
@@ -39,8 +44,16 @@ impl RealBackend {
     pub fn new(desk: Desk) -> Self {
         Self {
             desk,
+            user: User::default(),
             last: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// For this user.
+    #[must_use]
+    pub fn working_for(mut self, user: User) -> Self {
+        self.user = user;
+        self
     }
 
     fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Arc<Opened>> {
@@ -256,6 +269,14 @@ impl Backend for RealBackend {
 
     fn redo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
         self.reverse(store, OperationKind::Redo, operation, progress)
+    }
+
+    fn track_plan(&self, dir: &Path, vault: Option<VaultKind>, progress: &dyn Progress) -> Result<Offer> {
+        tracking::plan(&self.desk, &self.user, dir, vault, progress)
+    }
+
+    fn track(&self, offer: &Offer, progress: &dyn Progress) -> Result<TrackedHere> {
+        tracking::track(&self.desk, &self.user, offer, progress)
     }
 
     fn checkpoint(&self, store: &Path) -> Result<Taken> {

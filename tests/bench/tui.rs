@@ -41,7 +41,10 @@ impl Bench {
             offset: FixedOffset::east_opt(0).expect("UTC"),
             home: None,
             paths: Vec::new(),
+            folder: None,
             store: Some(tui_fake::store()),
+            select: None,
+            notice: None,
         });
         Self {
             state,

@@ -308,7 +308,7 @@ fn nothing_stops_the_program_while_a_rewind_is_at_work() {
     tui.press("y");
     tui.wait("40 of 100");
     tui.press("Ctrl-z");
-    tui.wait("not while a rewind is at work");
+    tui.wait("not while something is at work");
     tui.fake.open_gate("rewind");
     tui.wait("Rewind done");
 }

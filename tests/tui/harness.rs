@@ -17,6 +17,7 @@ use respool::tui::message::Msg;
 use respool::tui::state::Overlay;
 use respool::tui::state::Setup;
 use respool::tui::state::State;
+use respool::tui::state::TrackStage;
 use respool::tui::theme::Theme;
 use respool::tui::update;
 use respool::tui::view;
@@ -49,7 +50,10 @@ pub fn setup(size: (u16, u16), store: Option<PathBuf>, theme: &str) -> Setup {
         offset: FixedOffset::east_opt(0).expect("UTC"),
         home: Some("/home/ada".into()),
         paths: vec![("config", "/home/ada/.config/respool/config.toml".into())],
+        folder: Some("/home/ada/src/new".into()),
         store,
+        select: None,
+        notice: None,
     }
 }
 
@@ -165,6 +169,11 @@ impl Tui {
             Overlay::Plan(p) => p.load.job.is_none(),
             Overlay::Log(load, _) => load.job.is_none(),
             Overlay::Running(_) => false,
+            Overlay::Track(t) => match &t.stage {
+                TrackStage::Offer(load) => load.job.is_none(),
+                TrackStage::Working(..) => false,
+                TrackStage::Ended(_) => true,
+            },
             _ => true,
         });
         open && boxes && s.conversations.load.job.is_none() && s.checkpointing.is_none()

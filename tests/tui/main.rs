@@ -7,5 +7,6 @@ mod live;
 mod looking;
 mod pictures;
 mod time;
+mod tracking;
 #[path = "../tui_fake/mod.rs"]
 mod tui_fake;

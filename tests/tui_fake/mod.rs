@@ -12,9 +12,13 @@ use respool::diff::{FileDiff, Hunk, Line, Tag};
 use respool::engine::{Change, ChangeKind, CheckpointId, Counts, FileType, PartKind, What};
 use respool::failure::Kind;
 use respool::progress::Progress;
+use respool::rewind::offer::{Offer, VaultKind, Wish};
+use respool::rewind::track::{Means, TrackPlan};
 use respool::rewind::{Blocker, Operation, OperationKind, OperationState, Outcome, Plan};
 use respool::timeline::{CheckpointState, Row, RowCheckpoint, Timeline};
-use respool::tui::backend::{Backend, Failure, Result, RowCounts, StateRef, Taken, Version, WatchGuard};
+use respool::tui::backend::{
+    Backend, Failure, Result, RowCounts, StateRef, Taken, TrackedHere, Version, WatchGuard,
+};
 
 /// The time of all scripted data.
 pub fn now() -> DateTime<Utc> {
@@ -50,6 +54,10 @@ pub struct Script {
     pub panics: Vec<&'static str>,
     /// What was called.
     pub calls: Vec<String>,
+    /// The vault that is offered first.
+    pub vault: Option<VaultKind>,
+    /// What stands in the way of tracking.
+    pub in_the_way: Vec<Blocker>,
 }
 
 /// The fake.
@@ -181,6 +189,46 @@ impl Backend for Fake {
         self.enter("redo", operation, Some(progress))?;
         self.mark_undone(operation);
         self.ended(OperationKind::Redo, "just before message 3")
+    }
+    fn track_plan(&self, dir: &Path, vault: Option<VaultKind>, progress: &dyn Progress) -> Result<Offer> {
+        let vault = vault.or(self.edit(|s| s.vault)).unwrap_or(VaultKind::Btrfs);
+        let method = match vault {
+            VaultKind::Btrfs => "track_plan_btrfs",
+            VaultKind::Copy => "track_plan_copy",
+        };
+        self.enter("track_plan", &dir.display().to_string(), Some(progress))?;
+        self.enter(method, "", Some(progress))?;
+        let mut offer = offer(dir, vault);
+        self.edit(|s| offer.plan.blockers.clone_from(&s.in_the_way));
+        Ok(offer)
+    }
+    fn track(&self, offer: &Offer, progress: &dyn Progress) -> Result<TrackedHere> {
+        progress.step("copying", 40, 100);
+        let dir = offer.plan.path.display().to_string();
+        self.enter(
+            "track",
+            &format!("{dir} {}", offer.wish.vault.word()),
+            Some(progress),
+        )?;
+        self.edit(|s| {
+            if let Some(t) = &mut s.timeline {
+                t.sandbox = Some("sb-notes".into());
+            }
+        });
+        Ok(TrackedHere {
+            sandbox: "sb-notes".into(),
+            hints: vec!["a shell that stands in the folder sees the old one: run cd \"$PWD\" there".into()],
+            next: vec![
+                (
+                    format!("cd {dir} && sudo respool run -- openhands"),
+                    "starts the agent there, under protection",
+                ),
+                (
+                    format!("cd {dir} && sudo respool watch"),
+                    "while an agent works that you started yourself",
+                ),
+            ],
+        })
     }
     fn checkpoint(&self, _: &Path) -> Result<Taken> {
         self.enter("checkpoint", "", None)?;
@@ -497,6 +545,42 @@ pub fn plan(yours: &[&str]) -> Plan {
         blockers: Vec::new(),
         not_covered: Vec::new(),
         chat: "kept",
+    }
+}
+
+/// What tracking a folder would do.
+pub fn offer(dir: &Path, vault: VaultKind) -> Offer {
+    let shown = dir.display();
+    let (means, steps) = match vault {
+        VaultKind::Btrfs => (
+            Means::Copy,
+            vec![
+                "copy 1204 files and folders (18 MiB) into /var/lib/respool/pool.img".into(),
+                "compare the copy with the folder, every byte and attribute".into(),
+                format!("set the content of {shown} aside, show the copy at the same path"),
+                "take the first checkpoint, then remove what was set aside".into(),
+            ],
+        ),
+        VaultKind::Copy => (
+            Means::Keep,
+            vec![
+                format!("{shown} stays as it is: nothing is moved"),
+                "copy 1204 files and folders (18 MiB) into /home/ada/.local/state/respool/copies".into(),
+            ],
+        ),
+    };
+    Offer {
+        wish: Wish::of(vault),
+        plan: TrackPlan {
+            path: dir.to_owned(),
+            means,
+            entries: 1204,
+            bytes: 18 << 20,
+            steps,
+            blockers: Vec::new(),
+            only_of: None,
+        },
+        image: None,
     }
 }
 

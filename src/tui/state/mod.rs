@@ -75,6 +75,8 @@ pub struct Conversations {
     pub load: Loading<(), Vec<Summary>>,
     /// Selection on the start screen.
     pub at: Position,
+    /// The store that is to be selected when the list comes first.
+    pub wished: Option<PathBuf>,
 }
 
 /// Everything that the screens show.
@@ -94,6 +96,8 @@ pub struct State {
     pub home: Option<PathBuf>,
     /// Files named in the help: what, where.
     pub paths: Vec<(&'static str, PathBuf)>,
+    /// The folder that the program was started in.
+    pub folder: Option<PathBuf>,
     /// Which screen.
     pub screen: Screen,
     /// The conversations.
@@ -139,8 +143,14 @@ pub struct Setup {
     pub home: Option<PathBuf>,
     /// See [`State::paths`].
     pub paths: Vec<(&'static str, PathBuf)>,
+    /// The folder that the program was started in.
+    pub folder: Option<PathBuf>,
     /// The store to open; none = the start screen.
     pub store: Option<PathBuf>,
+    /// The store that is selected on the start screen.
+    pub select: Option<PathBuf>,
+    /// Something to say at once.
+    pub notice: Option<String>,
 }
 
 impl State {
@@ -154,18 +164,25 @@ impl State {
             offset: setup.offset,
             home: setup.home,
             paths: setup.paths,
+            folder: setup.folder,
             screen: if setup.store.is_some() {
                 Screen::Timeline
             } else {
                 Screen::Start
             },
-            conversations: Conversations::default(),
+            conversations: Conversations {
+                wished: setup.select,
+                ..Conversations::default()
+            },
             open: setup.store.map(Open::new),
             focus: Pane::Timeline,
             zoom: false,
             typing: None,
             overlays: Vec::new(),
-            notice: None,
+            notice: setup.notice.map(|text| Notice {
+                tone: Tone::Plain,
+                text,
+            }),
             checkpointing: None,
             spinner: None,
             last_job: 0,
@@ -187,6 +204,7 @@ impl State {
                 Context::Text
             }
             Some(Overlay::Plan(_)) => Context::Plan,
+            Some(Overlay::Track(_)) => Context::Track,
             Some(Overlay::Running(_)) => Context::Running,
             Some(Overlay::Ended(_)) => Context::Outcome,
             Some(Overlay::Log(..)) => Context::Log,
@@ -214,8 +232,12 @@ impl State {
         });
     }
 
-    /// True while a rewind is at work.
+    /// True while a rewind or a tracking is at work.
     pub fn running(&self) -> bool {
-        self.overlays.iter().any(|o| matches!(o, Overlay::Running(_)))
+        self.overlays.iter().any(|o| match o {
+            Overlay::Running(_) => true,
+            Overlay::Track(shown) => matches!(shown.stage, TrackStage::Working(..)),
+            _ => false,
+        })
     }
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Loading, Position};
+use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::{Operation, Outcome, Plan};
-use crate::tui::backend::{Direction, Failure, StateRef};
+use crate::tui::backend::{Direction, Failure, StateRef, TrackedHere};
 use crate::tui::keymap::{Action, Context};
 use crate::tui::message::{JobId, Millis};
 
@@ -98,6 +99,30 @@ pub struct Ended {
     pub top: usize,
 }
 
+/// How far the tracking of a folder is.
+#[derive(Debug)]
+pub enum TrackStage {
+    /// It is offered.
+    Offer(Loading<(), Arc<Offer>>),
+    /// The work, and its phase, done, total.
+    Working(JobId, Option<(&'static str, u64, u64)>),
+    /// What came of it.
+    Ended(Result<TrackedHere, Failure>),
+}
+
+/// A folder that is to be tracked.
+#[derive(Debug)]
+pub struct TrackBox {
+    /// The folder.
+    pub dir: PathBuf,
+    /// The vault that is offered.
+    pub vault: VaultKind,
+    /// How far it is.
+    pub stage: TrackStage,
+    /// First line on the screen.
+    pub top: usize,
+}
+
 /// What a list with a search line is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PickerKind {
@@ -137,6 +162,8 @@ pub enum Overlay {
     Notices(usize),
     /// A plan.
     Plan(Box<PlanBox>),
+    /// A folder that is to be tracked.
+    Track(Box<TrackBox>),
     /// A rewind at work.
     Running(Running),
     /// Its result.

@@ -1,6 +1,6 @@
 //! What each action does.
 
-use super::{Effects, begin, conversations, filter, opened, picker, plan, preview, quit};
+use super::{Effects, begin, conversations, filter, opened, picker, plan, preview, quit, track};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::keymap::{Action, Context};
 use crate::tui::layout;
@@ -31,8 +31,10 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::NewerVersion => preview::version(state, 1, effects),
         Action::Rewind | Action::RewindEnd => plan::rewind(state, action == Action::RewindEnd, effects),
         Action::Undo | Action::Redo => plan::reverse(state, action == Action::Undo, effects),
-        // a plan takes its keys itself, after a look at the time
-        Action::Confirm => {}
+        // a plan takes its keys itself, after a look at the time; so does an offer
+        Action::Confirm | Action::OtherVault => {}
+        Action::Track => track::workspace(state, effects),
+        Action::TrackHere => track::here(state, effects),
         Action::Checkpoint => checkpoint(state, effects),
         Action::Filter => filter::start(state),
         Action::NextMatch => filter::jump(state, true),
@@ -45,7 +47,7 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::Refresh => refresh(state, effects),
         Action::Close => drop(state.overlays.pop()),
         Action::Cancel => plan::stop(state, effects),
-        Action::Suspend if state.running() => state.say(Tone::Plain, "not while a rewind is at work"),
+        Action::Suspend if state.running() => state.say(Tone::Plain, "not while something is at work"),
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Quit | Action::ForceQuit => quit(state, effects),
         Action::Accept => accept(state, effects),
@@ -94,6 +96,10 @@ pub fn scroll(state: &mut State, rows: isize, _effects: &mut Effects) {
         Some(Overlay::Plan(plan)) => {
             shift(&mut plan.top, rows);
             plan.top = plan.top.min(limit);
+        }
+        Some(Overlay::Track(shown)) => {
+            shift(&mut shown.top, rows);
+            shown.top = shown.top.min(limit);
         }
         Some(Overlay::Ended(ended)) => {
             shift(&mut ended.top, rows);

@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position as Cell, Rect};
 
-use super::{Effects, actions, filter, picker, plan};
+use super::{Effects, actions, filter, picker, plan, track};
 use crate::tui::keymap::Context;
 use crate::tui::layout;
 use crate::tui::message::Millis;
@@ -23,6 +23,9 @@ pub fn key(state: &mut State, key: &KeyEvent, at: Millis, effects: &mut Effects)
     let action = state.keymap.action(context, key);
     if context == Context::Plan && plan::key(state, key, action, at, effects) {
         return;
+    }
+    if context == Context::Track {
+        return track::key(state, key, action, effects);
     }
     if let Some(action) = action {
         actions::act(state, action, effects);

@@ -8,11 +8,12 @@ mod picker;
 mod plan;
 mod preview;
 mod replies;
+mod track;
 
 use super::effect::{Effect, Work};
 use super::layout;
 use super::message::{JobId, Msg};
-use super::state::{Conversations, End, Overlay, Screen, State};
+use super::state::{Conversations, End, Overlay, Screen, State, TrackStage};
 use crate::text;
 
 /// A picture of the spinner lasts this long, in milliseconds.
@@ -42,7 +43,10 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
         Msg::Changed => opened::changed(state, &mut effects),
         Msg::Refresh => opened::refresh(state, &mut effects),
         Msg::Reply(job, reply) => replies::reply(state, job, reply, &mut effects),
-        Msg::Progress(job, what, done, total) => plan::progress(state, job, (what, done, total)),
+        Msg::Progress(job, what, done, total) => {
+            plan::progress(state, job, (what, done, total));
+            track::progress(state, job, (what, done, total));
+        }
         Msg::Signal(number) => signal(state, number, &mut effects),
     }
     settle(state);
@@ -117,10 +121,11 @@ fn slow(state: &mut State, job: JobId, effects: &mut Effects) {
         }
     });
     found |= state.checkpointing == Some(job);
-    found |= state
-        .overlays
-        .iter()
-        .any(|o| matches!(o, Overlay::Running(r) if r.job == job));
+    found |= state.overlays.iter().any(|o| match o {
+        Overlay::Running(r) => r.job == job,
+        Overlay::Track(t) => matches!(t.stage, TrackStage::Working(own, _) if own == job),
+        _ => false,
+    });
     if found {
         state.dirty = true;
         if state.spinner.is_none() {
@@ -156,6 +161,11 @@ fn each_load(state: &mut State, mut f: impl FnMut(Option<JobId>, &mut bool)) {
         match overlay {
             Overlay::Plan(plan) => f(plan.load.job, &mut plan.load.slow),
             Overlay::Log(load, _) => f(load.job, &mut load.slow),
+            Overlay::Track(shown) => {
+                if let TrackStage::Offer(load) = &mut shown.stage {
+                    f(load.job, &mut load.slow);
+                }
+            }
             _ => {}
         }
     }

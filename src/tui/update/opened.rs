@@ -15,7 +15,7 @@ use crate::tui::state::{Loading, Open, Pane, Screen, State, Tone};
 /// A store that changes all the time is read again at most so often, in milliseconds.
 const SOON: u64 = 250;
 /// What is said where there is nothing to rewind.
-const UNTRACKED: &str = "this workspace is not tracked: respool track DIR begins to keep checkpoints";
+pub const UNTRACKED: &str = "this workspace is not tracked: t begins to keep checkpoints";
 
 /// What is said to a key that comes before anything is known of the workspace.
 const READING: &str = "the conversation is still being read";

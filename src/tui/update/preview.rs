@@ -50,7 +50,7 @@ fn files(state: &mut State, effects: &mut Effects) {
 /// The two states to compare: the marked ones, or the selected message's turn; or why there are none.
 pub fn pair(open: &Open) -> Result<Pair, String> {
     let Some(index) = open.index(open.at.selected) else {
-        return Err("no message is selected".into());
+        return Err("no message is selected; what its turn changed is shown here".into());
     };
     let row = &open.rows()[index];
     let named = |mark: &Mark| mark.state();
@@ -112,7 +112,7 @@ fn usable(open: &Open, state: &StateRef) -> Result<(), String> {
     };
     match &rows[index].checkpoint {
         Some(c) if matches!(state, StateRef::End(_)) && c.turn_end.is_some() => Ok(()),
-        None => Err("not tracked: there are no checkpoints to compare".into()),
+        None => Err("not tracked: there are no checkpoints to compare; t begins to keep them".into()),
         Some(c) if c.state.usable() => Ok(()),
         Some(c) => {
             let why = c.reason.as_deref().map(crate::text::shown).unwrap_or_default();
@@ -269,7 +269,10 @@ pub fn walk(state: &mut State) {
     };
     if versions.is_empty() {
         open.diff.step = 0;
-        state.say(Tone::Plain, "no other version of this file is kept");
+        state.say(
+            Tone::Plain,
+            "no other version of this file is kept: it was changed in this turn alone",
+        );
         return;
     }
     let last = versions.len() - 1;

@@ -3,7 +3,7 @@
 use crate::engine::{Change, FileType};
 use std::sync::Arc;
 
-use super::{Effects, opened, picker, plan, preview};
+use super::{Effects, opened, picker, plan, preview, track};
 use crate::conversation::Summary;
 use crate::failure::Kind;
 use crate::tui::message::{JobId, Reply};
@@ -13,7 +13,7 @@ use crate::tui::state::{Overlay, State, Tone};
 pub fn reply(state: &mut State, job: JobId, reply: Reply, effects: &mut Effects) {
     match reply {
         Reply::Conversations(result) => {
-            let id = selected_conversation(state);
+            let id = selected_conversation(state).or_else(|| state.conversations.wished.take());
             let picked = picker::picked(state);
             if state.conversations.load.finish(job, result.map(grouped)) {
                 reselect_conversation(state, id);
@@ -70,6 +70,8 @@ pub fn reply(state: &mut State, job: JobId, reply: Reply, effects: &mut Effects)
             Ok(reversal) => plan::came(state, job, Some(reversal.operation), Ok(Arc::new(reversal.plan))),
             Err(failure) => plan::came(state, job, None, Err(failure)),
         },
+        Reply::TrackPlan(result) => track::came(state, job, result),
+        Reply::Track(result) => track::ended(state, job, result, effects),
         Reply::Outcome(result) => plan::ended(state, job, result, effects),
         Reply::Checkpoint(result) => checkpoint(state, job, result, effects),
         Reply::Operations(result) => {

@@ -4,8 +4,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::{cells, path, spinner};
+use super::{cells, path, spinner, untracked};
 use crate::text;
+use crate::tui::keymap::Action;
 use crate::tui::layout::Areas;
 use crate::tui::state::{Open, Screen, State, Tone};
 use crate::tui::theme::Role;
@@ -16,7 +17,8 @@ pub fn header(buf: &mut Buffer, area: Rect, state: &State) {
     let name = Span::styled(" respool", theme[Role::TitleFocus]);
     if state.screen == Screen::Start {
         let what = Span::styled("  conversations", theme[Role::Dim]);
-        cells::row(buf, area, Line::from(vec![name, what]), Line::default(), None);
+        let here = here(state, usize::from(area.width) / 2);
+        cells::row(buf, area, Line::from(vec![name, what]), here, None);
         return;
     }
     let Some(open) = &state.open else { return };
@@ -48,6 +50,25 @@ pub fn header(buf: &mut Buffer, area: Rect, state: &State) {
     let room = usize::from(area.width).saturating_sub(right.width() + 12);
     let left = Line::from(vec![name, Span::raw("  "), Span::raw(cells::clip(&title, room))]);
     cells::row(buf, area, left, right, None);
+}
+
+/// The folder that the program was started in, and the key that tracks it.
+fn here(state: &State, room: usize) -> Line<'static> {
+    let Some(folder) = &state.folder else {
+        return Line::default();
+    };
+    let theme = &state.theme;
+    let folder = cells::clip_middle(&path(state, folder), room.saturating_sub(24));
+    Line::from(vec![
+        Span::styled("you are in ", theme[Role::Dim]),
+        Span::raw(folder),
+        Span::raw("  "),
+        Span::styled(
+            state.keymap.key_of(Action::TrackHere).to_owned(),
+            theme[Role::Key],
+        ),
+        Span::styled(" track it ", theme[Role::Dim]),
+    ])
 }
 
 /// The keys that do something here; or what is being typed; or what there is to say.
@@ -93,6 +114,19 @@ pub fn footer(buf: &mut Buffer, area: Rect, state: &State) {
     cells::row(buf, area, left, right, None);
 }
 
+/// Where nothing is tracked yet, tracking is what there is to do; later it is not.
+fn does_something(state: &State, word: &str) -> bool {
+    let untracked = match state.screen {
+        Screen::Start => true,
+        Screen::Timeline => untracked(state),
+    };
+    match word {
+        "track" => untracked,
+        "rewind" | "undo" | "from" | "to" => !untracked,
+        _ => true,
+    }
+}
+
 /// As many keys with their words as fit.
 fn keys(state: &State, room: usize) -> Line<'static> {
     let theme = &state.theme;
@@ -100,6 +134,7 @@ fn keys(state: &State, room: usize) -> Line<'static> {
     let mut all: Vec<(String, String)> = state
         .keymap
         .footer(context)
+        .filter(|(_, word)| does_something(state, word))
         .map(|(k, w)| (k.to_owned(), w.to_owned()))
         .collect();
     // help comes last and always fits

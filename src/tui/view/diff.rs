@@ -91,7 +91,8 @@ fn body(buf: &mut Buffer, area: Rect, state: &State, open: &Open, shown: &ShownD
                 );
             }
             if hunks.is_empty() {
-                return cells::say(buf, area, dim, &["The content is equal."]);
+                let next = "What differs is said in the list of files.";
+                return cells::say(buf, area, dim, &["The content is equal.", "", next]);
             }
             let digits = digits(hunks);
             for n in 0..usize::from(area.height).saturating_sub(skip) {

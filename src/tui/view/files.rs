@@ -8,6 +8,7 @@ use super::cells;
 use crate::engine::{Change, ChangeKind, FileType, PartKind, What};
 use crate::text;
 use crate::tui::backend::StateRef;
+use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Open, Pair, Pane, State};
 use crate::tui::theme::Role;
@@ -57,7 +58,12 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
             cells::say(buf, content, state.theme[Role::Bad], &[&failure.message, &hint]);
         }
         Some((_, Ok(list))) if list.is_empty() => {
-            cells::say(buf, content, dim, &["Nothing differs."]);
+            let next = format!(
+                "{} and {} mark two other states; another message shows its turn.",
+                state.keymap.key_of(Action::MarkA),
+                state.keymap.key_of(Action::MarkB)
+            );
+            cells::say(buf, content, dim, &["Nothing differs.", "", &next]);
         }
         Some((_, Ok(list))) => rows(buf, content, state, open, list, focused),
     }

@@ -15,6 +15,7 @@ mod plan;
 mod running;
 mod start;
 mod timeline;
+mod track;
 
 use std::path::Path;
 
@@ -81,6 +82,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
         Overlay::Error(..) => ("That did not work".to_owned(), String::new()),
         Overlay::Notices(_) => ("Not read".to_owned(), String::new()),
         Overlay::Plan(plan) => plan::title(plan),
+        Overlay::Track(shown) => (track::title(state, shown), String::new()),
         Overlay::Running(running) => (running::title(running), String::new()),
         Overlay::Ended(ended) => (outcome::title(ended), String::new()),
         Overlay::Log(load, _) => log::title(load),
@@ -102,6 +104,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
         Overlay::Notices(top) => lines(buf, state, over, &error::notices(state, over), *top),
         Overlay::Error(failure, top) => lines(buf, state, over, &error::lines(state, over, failure), *top),
         Overlay::Plan(plan) => plan::draw(buf, state, over, plan),
+        Overlay::Track(shown) => track::draw(buf, state, over, shown),
         Overlay::Running(running) => running::draw(buf, state, over, running),
         Overlay::Ended(ended) => outcome::draw(buf, state, over, ended),
         Overlay::Log(load, at) => log::draw(buf, state, over, load, *at),
@@ -142,6 +145,7 @@ pub fn box_lines(state: &State, over: &Overlay) -> usize {
         Overlay::Error(failure, _) => error::lines(state, over, failure).len(),
         Overlay::Notices(_) => error::notices(state, over).len(),
         Overlay::Plan(plan) => plan::length(state, over, plan),
+        Overlay::Track(shown) => track::lines(state, over, shown).len(),
         Overlay::Ended(ended) => outcome::lines(state, over, ended).len(),
         Overlay::Running(_) | Overlay::Log(..) | Overlay::Picker(_) => 0,
     }
@@ -212,6 +216,12 @@ fn path(state: &State, path: &Path) -> String {
         };
     }
     text::shown_path(path)
+}
+
+/// True if the open conversation was read and its folder is not tracked.
+fn untracked(state: &State) -> bool {
+    let timeline = state.open.as_ref().and_then(|o| o.timeline.as_ref());
+    timeline.is_some_and(|t| t.sandbox.is_none())
 }
 
 /// The picture of the spinner, if it turns.

@@ -6,6 +6,7 @@ use ratatui::text::{Line, Span};
 use super::{cells, path};
 use crate::conversation::Summary;
 use crate::text;
+use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Overlay, Picker, PickerKind, State};
 use crate::tui::theme::Role;
@@ -34,11 +35,15 @@ pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, picker: &Picker) {
     let area = layout::scrolled(state, over);
     if picker.order.is_empty() {
         let loading = picker.kind == PickerKind::Switcher && state.conversations.load.job.is_some();
-        let words = if loading { "reading …" } else { "nothing matches" };
+        let none = format!(
+            "nothing matches; {} makes the search shorter",
+            state.keymap.key_of(Action::RubOut)
+        );
+        let words = if loading { "reading …" } else { none.as_str() };
         cells::put(
             buf,
             cells::line_of(area, 0),
-            &Line::styled(words, theme[Role::Dim]),
+            &Line::styled(words.to_owned(), theme[Role::Dim]),
         );
         return;
     }

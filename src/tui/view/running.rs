@@ -56,7 +56,8 @@ pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, running: &Running) 
     }
 }
 
-fn bar(done: u64, total: u64, columns: usize, style: ratatui::style::Style) -> Span<'static> {
+/// How much of it is done, as a line.
+pub fn bar(done: u64, total: u64, columns: usize, style: ratatui::style::Style) -> Span<'static> {
     if total == 0 {
         return Span::raw("");
     }

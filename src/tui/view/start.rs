@@ -44,8 +44,13 @@ pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
 }
 
 fn empty(buf: &mut Buffer, area: Rect, state: &State) {
-    let refresh = state.keymap.key_of(Action::Refresh);
-    let again = format!("Start an agent in a project, then {refresh} looks again.");
+    let (refresh, track) = (
+        state.keymap.key_of(Action::Refresh),
+        state.keymap.key_of(Action::TrackHere),
+    );
+    let run = "Begin with one: respool run -- openhands, in a project's folder.";
+    let here = format!("{track} keeps checkpoints of the folder that you are in.");
+    let again = format!("{refresh} looks again.");
     cells::say(
         buf,
         area,
@@ -53,7 +58,10 @@ fn empty(buf: &mut Buffer, area: Rect, state: &State) {
         &[
             "No conversation of an agent was found on this machine.",
             "",
+            run,
+            &here,
             &again,
+            "",
             "respool demo shows how it works, with nothing to set up.",
             "respool doctor says where conversations are looked for.",
         ],

@@ -4,12 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::{cells, checkpoint_mark, checkpoint_words, count_signs};
+use super::{cells, checkpoint_mark, checkpoint_words, count_signs, untracked};
 use crate::conversation::MessageKind;
 use crate::engine::Counts;
 use crate::text;
 use crate::timeline::Row;
 use crate::tui::backend::RowCounts;
+use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Mark, Open, Pane, State};
 use crate::tui::theme::{Role, Theme};
@@ -222,7 +223,13 @@ fn empty(buf: &mut Buffer, area: Rect, state: &State, open: &Open) {
     } else if open.timeline.is_some() {
         let first = "No message yet.";
         let then = "The first one that you send to the agent appears here by itself.";
-        cells::say(buf, area, style, &[first, "", then]);
+        let track = format!(
+            "{} begins to keep checkpoints of its folder.",
+            state.keymap.key_of(Action::Track)
+        );
+        let run = "respool run -- openhands starts the agent with a checkpoint at each.";
+        let next = if untracked(state) { track.as_str() } else { run };
+        cells::say(buf, area, style, &[first, "", then, next]);
     } else {
         cells::put(buf, cells::line_of(area, 0), &Line::styled("  …", style));
     }
@@ -269,10 +276,9 @@ fn detail_lines<'a>(state: &State, open: &Open, row: &Row, columns: usize) -> Ve
         None if tracked => {}
         None => {
             lines.push(Line::from(first));
-            let text = cells::wrap(
-                "not tracked: respool track DIR begins to keep checkpoints",
-                columns - 1,
-            );
+            let track = state.keymap.key_of(Action::Track);
+            let text = format!("not tracked: {track} begins to keep checkpoints");
+            let text = cells::wrap(&text, columns - 1);
             lines.extend(
                 text.into_iter()
                     .map(|t| Line::styled(format!(" {t}"), theme[Role::Warn])),
