@@ -80,7 +80,7 @@ fn create(app: &App, image: Option<PathBuf>, wanted: &str, preallocate: bool) ->
 
 fn entry_name(entry: &PoolEntry) -> &Path {
     match entry {
-        PoolEntry::Image(p) | PoolEntry::Existing(p) => &p.0,
+        PoolEntry::Image(p) | PoolEntry::Existing(p) | PoolEntry::Folder(p) => &p.0,
     }
 }
 
@@ -91,6 +91,9 @@ fn status(app: &App) -> Done {
         let row = match &entry {
             PoolEntry::Image(image) => peek(&image.0, &mnt).map(|s| json!(s)),
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)
+                .and_then(|p| p.status())
+                .map(|s| json!(s)),
+            PoolEntry::Folder(folder) => Pool::open_folder(&folder.0)
                 .and_then(|p| p.status())
                 .map(|s| json!(s)),
         };
@@ -221,6 +224,7 @@ fn unmount(app: &App) -> Done {
                 _ => Pool::open_image(&image.0, &mnt)?,
             },
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)?,
+            PoolEntry::Folder(_) => continue, // nothing is mounted
         };
         let mount = shown_path(pool.mount());
         unmount_pool(pool)?;

@@ -18,7 +18,7 @@ use crate::rewind::copies::{copy_plan, track_copy};
 use crate::rewind::guard::{Reserved, check_place, stopped_by};
 use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
 use crate::rewind::untrack::{UntrackPlan, untrack as do_untrack, untrack_plan};
-use crate::sandbox::registry::Census;
+use crate::sandbox::registry::{Census, PoolEntry};
 use crate::text::{count, json_path, shown_path};
 
 fn folder(app: &App, dir: &Path) -> Result<PathBuf, Failure> {
@@ -61,6 +61,11 @@ fn reserved(app: &App, image: Option<&Path>) -> Vec<Reserved> {
         PathBuf::from(crate::paths::SYSTEM_STATE),
         "respool's state folder".into(),
     );
+    for (_, entry) in app.desk.registry.listed() {
+        if let PoolEntry::Folder(folder) = entry {
+            add(folder.0, "the folder of its checkpoints".into());
+        }
+    }
     if let Some(image) = image {
         add(image.to_owned(), "the image of the pool".into());
     }
@@ -98,7 +103,8 @@ fn wants_copy(app: &App, args: &TrackArgs) -> bool {
 pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(app, &args.dir)?;
     let copy = wants_copy(app, args);
-    if !copy && !rustix::process::geteuid().is_root() {
+    let root = rustix::process::geteuid().is_root();
+    if !copy && !root && means(&path)? == Means::Copy {
         let word = crate::text::shell_word(&path);
         return Err(
             Failure::new(Kind::Refused, "tracking needs root: it mounts a file system").hint(format!(
@@ -137,7 +143,16 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     if home.starts_with(&path) {
         return Err(at_home("contains"));
     }
-    let plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
+    let mut plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
+    let own = if root {
+        None
+    } else {
+        Some(own_pool(app, args, &path)?)
+    };
+    if let Some(folder) = &own {
+        plan.steps
+            .push(format!("keep its checkpoints in {}", shown_path(folder)));
+    }
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(&plan));
     }
@@ -148,19 +163,29 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         app.out.say(text(&plan).trim_end());
     }
     app.confirm(&format!("track {}?", shown_path(&path)))?;
-    let pool = open_pool(app, args, way, &path, &image)?;
+    let pool = match &own {
+        Some(folder) => app.desk.registry.open_folder(folder)?,
+        None => open_pool(app, args, way, &path, &image)?,
+    };
     let bar = app.bar();
     let tracked = do_track(&pool, &plan, &bar)?;
     drop(bar);
     for h in &tracked.hints {
         app.out.say(format!("respool: {h}"));
     }
+    if let Some(folder) = &own {
+        belong_to_you(app, folder);
+    }
     let (shown, exact) = json_path(&path);
     let doc = json!({"sandbox": tracked.record.id, "vault": "btrfs", "path": shown, "path_b64": exact});
     let program = app.program();
+    let (watcher, hook) = match &own {
+        None => ("as root, in", ", where the agent runs as root"),
+        Some(_) => ("in", ""),
+    };
     app.out.result(&doc, || {
         format!(
-            "tracked as {}\nnext, for a checkpoint at each message, one of:\n  {program} watch   (as root, in the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace, where the agent runs as root)\n",
+            "tracked as {}\nnext, for a checkpoint at each message, one of:\n  {program} watch   ({watcher} the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace{hook})\n",
             tracked.record.id
         )
     })?;
@@ -207,10 +232,7 @@ fn with_copies(app: &App, path: &Path) -> Done {
     let tracked = track_copy(&copies, &plan, &bar)?;
     drop(bar);
     if !rustix::process::geteuid().is_root() {
-        app.out.say(format!(
-            "respool: the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
-            shown_path(&copies)
-        ));
+        belong_to_you(app, &copies);
     }
     let (shown, exact) = json_path(path);
     let doc = json!({"sandbox": tracked.record.id, "vault": "copy", "path": shown, "path_b64": exact});
@@ -220,6 +242,21 @@ fn with_copies(app: &App, path: &Path) -> Done {
             tracked.record.id
         )
     })
+}
+
+/// Says once what a user's own checkpoints are not.
+fn belong_to_you(app: &App, folder: &Path) {
+    app.out.say(format!(
+        "respool: the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
+        shown_path(folder)
+    ));
+}
+
+/// The folder of an ordinary user's checkpoints on the Btrfs of this folder.
+fn own_pool(app: &App, args: &TrackArgs, path: &Path) -> Result<PathBuf, Failure> {
+    let named = args.pool.as_ref().map(|p| app.cwd.join(p));
+    let state = app.desk.registry.state_dir();
+    Ok(crate::sandbox::user_pool::place(path, state, named.as_deref())?)
 }
 
 fn tracked_already(app: &App, path: &Path) -> Result<Option<String>, Failure> {

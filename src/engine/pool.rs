@@ -1,7 +1,8 @@
 //! The pool: the Btrfs file system that holds the checkpoints; an image of ours or one that exists.
 //!
 //! # Layout below the base
-//! The base is the top level of the file system for an image, `<top level>/.respool` for an existing one.
+//! The base is the top level of the file system for an image, `<top level>/.respool` for an existing one,
+//! and for an ordinary user on an existing one a folder of his own.
 //! ```text
 //! <base>/format                                       "respool-pool 1"
 //! <base>/s/<sandbox id>/                              xattr user.respool.sandbox = JSON SandboxRecord
@@ -23,6 +24,7 @@ mod status;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +59,11 @@ pub enum PoolKind {
     Existing {
         /// Its device.
         device: PathBuf,
+    },
+    /// A folder of an ordinary user's on a Btrfs that exists. Nothing is mounted.
+    Folder {
+        /// The folder; its owner's alone.
+        path: PathBuf,
     },
 }
 
@@ -158,31 +165,72 @@ impl Pool {
             return Err(EngineError::NotManaged { path: mount });
         }
         let (base, base_path) = match kind {
-            PoolKind::Image { .. } => (subvolume::open_dir(&root, ""), mount.clone()),
             PoolKind::Existing { .. } => {
                 make_folder(&root, OWN_FOLDER, &mount)?;
                 (subvolume::open_dir(&root, OWN_FOLDER), mount.join(OWN_FOLDER))
             }
+            PoolKind::Image { .. } | PoolKind::Folder { .. } => {
+                (subvolume::open_dir(&root, ""), mount.clone())
+            }
         };
         let base = base.map_err(EngineError::io("open", &base_path))?;
-        check_owner(&base, &base_path)?;
-        check_format(&base, &base_path)?;
-        make_folder(&base, "s", &base_path)?;
-        Ok(Self {
+        Self {
             mount,
             root,
             base,
             base_path,
             fsid,
             kind,
-        })
+        }
+        .laid_out()
     }
 
-    /// Where it is mounted.
+    /// Checks who owns the base and which version its layout has; makes what is missing.
+    fn laid_out(self) -> Result<Self> {
+        check_owner(&self.base, &self.base_path)?;
+        check_format(&self.base, &self.base_path)?;
+        make_folder(&self.base, "s", &self.base_path)?;
+        Ok(self)
+    }
+
+    /// Opens a folder of this user's on a Btrfs as a pool, for what can be done without root; makes it if its
+    /// parent is there.
+    pub fn open_folder(path: &Path) -> Result<Self> {
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(EngineError::io("make", path)(e)),
+        }
+        let path = path.canonicalize().map_err(EngineError::io("find", path))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open = || {
+            rustix::fs::open(&path, flags, Mode::empty())
+                .map_err(|e| EngineError::io("open", &path)(e.into()))
+        };
+        let (root, base) = (open()?, open()?);
+        if !subvolume::on_btrfs(&root).map_err(EngineError::io("look at", &path))? {
+            return Err(EngineError::Refused {
+                why: format!("{} is not on a Btrfs file system", text::shown_path(&path)),
+                path: Some(path),
+                hint: Some("use: --vault copy".into()),
+            });
+        }
+        Self {
+            fsid: ioctl::fs_id(&root).map_err(EngineError::io("read the file system id of", &path))?,
+            mount: path.clone(),
+            base_path: path.clone(),
+            kind: PoolKind::Folder { path },
+            root,
+            base,
+        }
+        .laid_out()
+    }
+
+    /// Where it is mounted; of a [`PoolKind::Folder`] that folder.
     pub fn mount(&self) -> &Path {
         &self.mount
     }
-    /// The top level of the file system.
+    /// The top level of the file system; of a [`PoolKind::Folder`] that folder.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
@@ -206,7 +254,7 @@ impl Pool {
     pub fn image(&self) -> Option<&Path> {
         match &self.kind {
             PoolKind::Image { path } => Some(path),
-            PoolKind::Existing { .. } => None,
+            PoolKind::Existing { .. } | PoolKind::Folder { .. } => None,
         }
     }
 
@@ -270,8 +318,10 @@ impl Pool {
             ..
         } = self;
         drop((root, base));
-        let PoolKind::Image { path } = kind else {
-            return unmount_at(&mount);
+        let path = match kind {
+            PoolKind::Image { path } => path,
+            PoolKind::Existing { .. } => return unmount_at(&mount),
+            PoolKind::Folder { .. } => return Ok(()),
         };
         let _lock = ImageLock::take(&path)?;
         if let Some(source) = mount_source(&mount)? {

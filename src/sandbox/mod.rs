@@ -8,4 +8,5 @@ pub mod mounts;
 pub mod quiet;
 pub mod registry;
 pub mod site;
+pub mod user_pool;
 pub mod writers;

@@ -29,6 +29,8 @@ pub enum PoolEntry {
     Image(ExactPath),
     /// The Btrfs file system that this folder is on.
     Existing(ExactPath),
+    /// This folder, of an ordinary user on a Btrfs file system.
+    Folder(ExactPath),
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -174,6 +176,7 @@ impl Registry {
         match entry {
             PoolEntry::Image(image) => Pool::open_image(&image.0, &mnt),
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt),
+            PoolEntry::Folder(folder) => Pool::open_folder(&folder.0),
         }
     }
 
@@ -194,13 +197,29 @@ impl Registry {
         Ok(pool)
     }
 
-    /// Every pool that is listed, opened, or why it cannot be.
+    /// A folder of this user's as a pool, opened and remembered.
+    pub fn open_folder(&self, folder: &Path) -> Result<Pool> {
+        self.prepare()?;
+        let pool = Pool::open_folder(folder)?;
+        self.remember(PoolEntry::Folder(ExactPath(pool.base_path().to_owned())))?;
+        Ok(pool)
+    }
+
+    /// Every pool that is listed, opened, or why it cannot be. Where entries lead to the same pool (folders of
+    /// one file system) it is given once.
     pub fn pools(&self) -> Vec<(PoolEntry, Result<Pool>)> {
-        let mut out = Vec::new();
+        let mut out: Vec<(PoolEntry, Result<Pool>)> = Vec::new();
         for dir in self.dirs() {
             for entry in Self::entries(dir) {
                 let pool = Self::open(dir, &entry);
-                out.push((entry, pool));
+                let known = |p: &Pool| {
+                    out.iter()
+                        .filter_map(|(_, o)| o.as_ref().ok())
+                        .any(|o| o.base_path() == p.base_path())
+                };
+                if !pool.as_ref().is_ok_and(known) {
+                    out.push((entry, pool));
+                }
             }
         }
         out
@@ -267,10 +286,12 @@ impl Registry {
             dirs.extend(mounted_by(&subvolume::hex(&fsid)));
         }
         for dir in &dirs {
-            if !dir.join("mnt").join(subvolume::hex(&fsid)).exists() {
-                continue;
-            }
+            let mounted = dir.join("mnt").join(subvolume::hex(&fsid)).exists();
             for entry in Self::entries(dir) {
+                // the folder of a user's pool is there without a mount
+                if !mounted && !matches!(entry, PoolEntry::Folder(_)) {
+                    continue;
+                }
                 let pool = match Self::open(dir, &entry) {
                     Ok(pool) if pool.fsid() == fsid => pool,
                     Ok(_) => continue,

@@ -9,7 +9,7 @@ use super::freeze::{Freeze, StopHolders};
 use super::holders::{Holder, holders};
 use super::mounts;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
-use crate::engine::pool::Pool;
+use crate::engine::pool::{Pool, PoolKind};
 use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::BtrfsVault;
 use crate::engine::vault::copy::{CopyDir, CopyVault, open_root};
@@ -159,7 +159,9 @@ impl Site {
 
     /// How its writers are stopped.
     pub fn freezer(&self) -> StopHolders {
-        let top = self.btrfs.as_ref().map(|(pool, _)| pool.mount().to_owned());
+        let mounted = |pool: &Pool| !matches!(pool.kind(), PoolKind::Folder { .. });
+        let pool = self.btrfs.as_ref().map(|(pool, _)| pool);
+        let top = pool.filter(|p| mounted(p)).map(|p| p.mount().to_owned());
         StopHolders {
             device: self.device,
             tree: top.map(|top| (top, self.tree_id)),

@@ -11,8 +11,8 @@ use crate::engine::changes::node::{Node, Walked};
 use crate::engine::changes::recorded_changes;
 use crate::engine::changes::walk::{threads, walk_where};
 use crate::engine::restore::Recorded;
-use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::look::{entries_in, read_in};
+use crate::engine::vault::{Vault, no_right};
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
     Restored, Result, Selection, State,
@@ -119,16 +119,8 @@ impl Vault for CopyVault {
         // no content goes away meanwhile
         let _lock = self.lock()?;
         let planned = self.planned(from, target, selection, progress)?;
-        if let Some(first) = planned.denied().first() {
-            return Err(EngineError::Refused {
-                why: format!(
-                    "{} cannot be brought back: {}",
-                    crate::text::shown_path(&first.path),
-                    first.what
-                ),
-                path: Some(first.path.clone()),
-                hint: Some("run it as root, or go back to other paths only: --path PATH".into()),
-            });
+        if let Some(first) = planned.denied()?.first() {
+            return Err(no_right(first));
         }
         let damaged = |path: PathBuf, e: std::io::Error| lost(target, &path, &e);
         let restored = planned.run(live, &self.objects, &damaged, progress)?;
@@ -145,7 +137,7 @@ impl Vault for CopyVault {
         if rustix::process::geteuid().is_root() {
             return Ok(Vec::new());
         }
-        Ok(self.planned(&State::Now, target, selection, progress)?.denied())
+        self.planned(&State::Now, target, selection, progress)?.denied()
     }
 
     fn verify(
