@@ -103,10 +103,13 @@ impl EngineError {
 
 /// What helps against an error of a system call.
 pub fn io_hint(error: &io::Error) -> Option<String> {
-    use nix::libc::{EACCES, EMFILE, ENOSPC, EPERM, EROFS};
+    use nix::libc::{EACCES, EDQUOT, EMFILE, ENOSPC, EPERM, EROFS};
     let hint = match error.raw_os_error()? {
         EPERM | EACCES => "run it as root: sudo respool ...",
         ENOSPC => "free space, or run: respool prune; respool pool grow",
+        EDQUOT => {
+            "a quota of the file system is used up: remove old checkpoints (respool prune), or raise the limit (btrfs qgroup limit)"
+        }
         EROFS => "the file system is read-only; see: respool pool status",
         EMFILE => "allow more open files: ulimit -n 1024",
         _ => return None,

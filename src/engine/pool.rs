@@ -109,9 +109,12 @@ impl Pool {
     }
 
     /// Opens the Btrfs that the folder `path` is on as a pool: its top level is mounted apart, respool's
-    /// data lies in its folder `.respool`.
+    /// data lies in its folder `.respool`. Where the folder is gone, the one that it was in tells the file system;
+    /// nothing is made there then.
     pub fn open_existing(path: &Path, mnt_dir: &Path) -> Result<Self> {
-        let path = path.canonicalize().map_err(EngineError::io("find", path))?;
+        let there = path.ancestors().find(|p| p.exists()).unwrap_or(path);
+        let gone = there != path;
+        let path = there.canonicalize().map_err(EngineError::io("find", path))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let folder = rustix::fs::open(&path, flags, Mode::empty())
             .map_err(|e| EngineError::io("open", &path)(e.into()))?;
@@ -145,13 +148,24 @@ impl Pool {
         let device = device.source.clone();
         prepare_folder(mnt_dir)?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));
-        prepare_folder(&mount)?;
         let lock = File::open(mnt_dir).map_err(EngineError::io("open", mnt_dir))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
             .map_err(|e| EngineError::io("lock", mnt_dir)(e.into()))?;
-        if !is_mounted(&mount, &fsid)? {
+        let fresh = !is_mounted(&mount, &fsid)?;
+        if fresh {
+            // never what is mounted there: the top level's owner and mode are not ours
+            prepare_folder(&mount)?;
             // only options of the mount itself: those of the file system are its owner's
             mount_btrfs(&device, &mount, "subvolid=5")?;
+        }
+        if gone && !mount.join(OWN_FOLDER).exists() {
+            if fresh {
+                unmount_at(&mount)?;
+            }
+            return Err(EngineError::Damaged {
+                what: "there is no pool on this file system".into(),
+                path,
+            });
         }
         Self::hold(mount, fsid, PoolKind::Existing { device })
     }
