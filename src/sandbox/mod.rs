@@ -1,6 +1,7 @@
 //! Where the agent ran: which sandbox a path belongs to, who holds files in it, how its writers are stopped.
 
 pub mod bind;
+pub mod boot;
 pub mod docker;
 pub mod freeze;
 pub mod holders;
