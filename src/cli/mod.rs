@@ -2,6 +2,7 @@
 
 mod app;
 mod args;
+mod boot;
 mod changes;
 mod checkpoint;
 mod content;
@@ -10,6 +11,7 @@ mod demo;
 mod diff;
 mod docker;
 mod doctor;
+mod extent;
 mod hook;
 mod hooks;
 mod open;

@@ -6,6 +6,8 @@ use serde_json::json;
 
 use super::app::App;
 use super::args::{TrackArgs, VaultChoice};
+use super::boot::{self, Boot};
+use super::extent::extent;
 use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure};
 use super::pool::bytes;
@@ -14,9 +16,10 @@ use crate::engine::image;
 use crate::engine::pool::Pool;
 use crate::failure::Kind;
 use crate::rewind::Blocker;
+use crate::rewind::RewindError;
 use crate::rewind::copies::{copy_plan, track_copy};
 use crate::rewind::guard::{Reserved, check_place, stopped_by};
-use crate::rewind::track::{Means, TrackPlan, means, track as do_track, track_plan};
+use crate::rewind::track::{Means, TrackPlan, Tracked, means, track as do_track, track_plan};
 use crate::rewind::untrack::{UntrackPlan, untrack as do_untrack, untrack_plan};
 use crate::sandbox::registry::{Census, PoolEntry};
 use crate::text::{count, json_path, shown_path};
@@ -103,8 +106,7 @@ fn wants_copy(app: &App, args: &TrackArgs) -> bool {
 pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(app, &args.dir)?;
     let copy = wants_copy(app, args);
-    let root = rustix::process::geteuid().is_root();
-    if !copy && !root && means(&path)? == Means::Copy {
+    if !copy && !is_root() && means(&path)? == Means::Copy {
         let word = crate::text::shell_word(&path);
         return Err(
             Failure::new(Kind::Refused, "tracking needs root: it mounts a file system").hint(format!(
@@ -127,24 +129,9 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         .image
         .clone()
         .map_or_else(|| app.desk.registry.default_image(), |i| app.cwd.join(i));
-    let home = app.who.home.canonicalize().unwrap_or_default();
-    let at_home = |what: &str| {
-        Failure::new(
-            Kind::Refused,
-            format!("{} {what} your home folder", shown_path(&path)),
-        )
-        .path(&path)
-        .hint("track the project's own folder")
-    };
-    if home == path {
-        return Err(at_home("is"));
-    }
-    check_place(&path, &reserved(app, (way == Means::Copy).then_some(&image)))?;
-    if home.starts_with(&path) {
-        return Err(at_home("contains"));
-    }
+    allowed(app, &path, (way == Means::Copy).then_some(&image))?;
     let mut plan = track_plan(&path, (way == Means::Copy).then_some(image.as_path()), &app.bar())?;
-    let own = if root {
+    let own = if is_root() {
         None
     } else {
         Some(own_pool(app, args, &path)?)
@@ -153,6 +140,8 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         plan.steps
             .push(format!("keep its checkpoints in {}", shown_path(folder)));
     }
+    let boot = Boot::of(app, way);
+    plan.steps.extend(boot.step());
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(&plan));
     }
@@ -170,16 +159,56 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     let bar = app.bar();
     let tracked = do_track(&pool, &plan, &bar)?;
     drop(bar);
+    boot.set(app);
+    is_tracked(app, &tracked, own.as_deref(), &path)?;
+    if way != Means::Adopt {
+        enter_again(app, &plan.blockers, "old, now empty folder");
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Refuses places that are never a workspace.
+fn allowed(app: &App, path: &Path, image: Option<&PathBuf>) -> Done {
+    let home = app.who.home.canonicalize().unwrap_or_default();
+    let at_home = |what: &str| {
+        Failure::new(
+            Kind::Refused,
+            format!("{} {what} your home folder{}", shown_path(path), extent(path)),
+        )
+        .path(path)
+        .hint("track the project's own folder")
+    };
+    if home == path {
+        return Err(at_home("is"));
+    }
+    let large = |e: RewindError| {
+        let failure = Failure::from(e);
+        let message = format!("{}{}", failure.message, extent(path));
+        Failure { message, ..failure }
+    };
+    check_place(path, &reserved(app, image.map(PathBuf::as_path))).map_err(large)?;
+    if home.starts_with(path) {
+        return Err(at_home("contains"));
+    }
+    Ok(())
+}
+
+/// What is said when a folder is tracked.
+fn is_tracked(app: &App, tracked: &Tracked, own: Option<&Path>, path: &Path) -> Done {
     for h in &tracked.hints {
         app.out.say(format!("respool: {h}"));
     }
-    if let Some(folder) = &own {
+    if let Some(folder) = own {
         belong_to_you(app, folder);
     }
-    let (shown, exact) = json_path(&path);
+    let (shown, exact) = json_path(path);
     let doc = json!({"sandbox": tracked.record.id, "vault": "btrfs", "path": shown, "path_b64": exact});
     let program = app.program();
-    let (watcher, hook) = match &own {
+    let (watcher, hook) = match own {
         None => ("as root, in", ", where the agent runs as root"),
         Some(_) => ("in", ""),
     };
@@ -188,11 +217,7 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
             "tracked as {}\nnext, for a checkpoint at each message, one of:\n  {program} watch   ({watcher} the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace{hook})\n",
             tracked.record.id
         )
-    })?;
-    if way != Means::Adopt {
-        enter_again(app, &plan.blockers, "old, now empty folder");
-    }
-    Ok(())
+    })
 }
 
 /// Tells once that a working folder is the old one now: of the user's shell, else of other programs.
@@ -231,7 +256,7 @@ fn with_copies(app: &App, path: &Path) -> Done {
     let bar = app.bar();
     let tracked = track_copy(&copies, &plan, &bar)?;
     drop(bar);
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         belong_to_you(app, &copies);
     }
     let (shown, exact) = json_path(path);
@@ -326,7 +351,8 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
         .hint("untrack the workspace itself"));
     }
     recover_first(app, &site)?;
-    let plan = untrack_plan(&site)?;
+    let mut plan = untrack_plan(&site)?;
+    plan.steps.extend(boot::last_step(app, &site.record));
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || {
             untrack_text(&path, &site.record.id, &plan)
@@ -343,6 +369,7 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     let bar = app.bar();
     do_untrack(&site, &bar)?;
     drop(bar);
+    boot::unset_after(app, &site.record);
     let doc = json!({"sandbox": site.record.id, "path": json_path(&path).0, "untracked": true});
     app.out.result(&doc, || {
         format!(

@@ -42,6 +42,21 @@ pub enum EngineError {
         /// The path.
         path: PathBuf,
     },
+    /// Something else is at the path of what was tracked.
+    #[error(
+        "{} is no longer the managed {what}: recorded is {recorded}, now it is {present}",
+        shown_path(path)
+    )]
+    OtherRoot {
+        /// The path.
+        path: PathBuf,
+        /// `subvolume` or `folder`.
+        what: &'static str,
+        /// What tells the recorded one: its uuid, or its inode and birth time.
+        recorded: String,
+        /// The same of what is there now, in harmless words.
+        present: String,
+    },
     /// The folder is no longer the one that was tracked.
     #[error("{} is no longer the managed folder", shown_path(path))]
     Replaced {
@@ -123,9 +138,11 @@ impl Explain for EngineError {
             Self::Io { .. } => Kind::Failed,
             Self::NoCheckpoint { .. } | Self::NoPath { .. } => Kind::NotFound,
             Self::DamagedCheckpoint { .. } | Self::Damaged { .. } => Kind::Damaged,
-            Self::NotManaged { .. } | Self::Replaced { .. } | Self::Refused { .. } | Self::Busy { .. } => {
-                Kind::Refused
-            }
+            Self::NotManaged { .. }
+            | Self::OtherRoot { .. }
+            | Self::Replaced { .. }
+            | Self::Refused { .. }
+            | Self::Busy { .. } => Kind::Refused,
             Self::Cancelled => Kind::Cancelled,
         }
     }
@@ -134,6 +151,7 @@ impl Explain for EngineError {
         match self {
             Self::Io { path, .. }
             | Self::NotManaged { path }
+            | Self::OtherRoot { path, .. }
             | Self::Replaced { path }
             | Self::NoPath { path }
             | Self::Busy { path, .. }
@@ -150,8 +168,8 @@ impl Explain for EngineError {
             Self::NotManaged { .. } => {
                 Some("it was replaced or unmounted; see: respool sandboxes, respool pool mount".into())
             }
-            Self::Replaced { .. } => Some(
-                "another folder is in its place; put the tracked one back, or: respool sandboxes lists what is tracked"
+            Self::Replaced { .. } | Self::OtherRoot { .. } => Some(
+                "another one is in its place; put the tracked one back, or: respool sandboxes lists what is tracked"
                     .into(),
             ),
             Self::Refused { hint, .. } => hint.clone(),

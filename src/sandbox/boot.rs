@@ -123,7 +123,10 @@ fn unit_text(program: &Path) -> Result<String> {
         path: Some(program.to_owned()),
         hint: Some("install the program at a plain path: /usr/local/bin/respool".into()),
     };
-    let name = program.to_str().filter(|n| n.starts_with('/')).ok_or_else(refused)?;
+    let name = program
+        .to_str()
+        .filter(|n| n.starts_with('/'))
+        .ok_or_else(refused)?;
     if name.chars().any(char::is_control) {
         return Err(refused());
     }
@@ -212,7 +215,10 @@ mod tests {
         assert!(s.is_set());
         assert_eq!(log(dir.path()), ["daemon-reload", &format!("enable {UNIT}")]);
         let text = std::fs::read_to_string(s.unit()).expect("the unit");
-        assert!(text.contains("\nExecStart=\"/opt/my tools/100%%/respool\" pool mount\n"), "{text}");
+        assert!(
+            text.contains("\nExecStart=\"/opt/my tools/100%%/respool\" pool mount\n"),
+            "{text}"
+        );
         let mode = s.unit().metadata().expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
         s.set(program).expect("again");
@@ -264,6 +270,9 @@ mod tests {
             assert!(unit_text(path).is_err(), "{bad:?}");
         }
         let text = unit_text(Path::new("/x\"y\\z$HOME")).expect("quoted");
-        assert!(text.contains("ExecStart=\"/x\\\"y\\\\z$$HOME\" pool mount\n"), "{text}");
+        assert!(
+            text.contains("ExecStart=\"/x\\\"y\\\\z$$HOME\" pool mount\n"),
+            "{text}"
+        );
     }
 }

@@ -114,7 +114,15 @@ impl Site {
         };
         match subvolume::root_info(&live).map_err(EngineError::io("look at", &record.path))? {
             Some(info) if subvolume::hex(&info.uuid) == record.live_uuid => Ok(live),
-            _ => Err(not_managed()),
+            other => Err(EngineError::OtherRoot {
+                path: record.path.clone(),
+                what: "subvolume",
+                recorded: format!("the uuid {}", record.live_uuid),
+                present: other.map_or_else(
+                    || "a folder and no subvolume".into(),
+                    |i| format!("the uuid {}", subvolume::hex(&i.uuid)),
+                ),
+            }),
         }
     }
 

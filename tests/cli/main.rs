@@ -8,6 +8,7 @@ mod lab;
 mod manifest;
 
 mod actors;
+mod boot;
 mod contract;
 mod copies;
 mod host_btrfs;
