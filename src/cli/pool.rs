@@ -241,6 +241,10 @@ fn unmount(app: &App) -> Done {
         let pool = match &entry {
             PoolEntry::Image(image) => match peek(&image.0, &mnt) {
                 Ok(s) if !s.mounted => continue,
+                Err(_) if !image.0.exists() => match Pool::open_image(&image.0, &mnt) {
+                    Ok(pool) => pool,
+                    Err(_) => continue, // there is nothing to unmount
+                },
                 _ => Pool::open_image(&image.0, &mnt)?,
             },
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)?,

@@ -351,7 +351,7 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
         .hint("untrack the workspace itself"));
     }
     recover_first(app, &site)?;
-    let mut plan = untrack_plan(&site)?;
+    let mut plan = untrack_plan(&site, &app.bar())?;
     plan.steps.extend(boot::last_step(app, &site.record));
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || {

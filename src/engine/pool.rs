@@ -82,7 +82,13 @@ impl Pool {
     /// Opens the pool in an image: attaches and mounts it if that is not done yet, finishes a growth that
     /// was cut short. Any number of processes may call it at once.
     pub fn open_image(image: &Path, mnt_dir: &Path) -> Result<Self> {
-        let image = image.canonicalize().map_err(|e| attach::missing(image, e))?;
+        let image = match image.canonicalize() {
+            Ok(image) => image,
+            Err(e) => match Self::open_deleted(image, mnt_dir)? {
+                Some(pool) => return Ok(pool),
+                None => return Err(attach::missing(image, e)),
+            },
+        };
         let lock = ImageLock::take(&image)?;
         let fsid = lock.fsid()?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));
@@ -106,6 +112,23 @@ impl Pool {
             });
         }
         Self::hold(mount, fsid, PoolKind::Image { path: image })
+    }
+
+    /// The pool of an image that was deleted while it is mounted: it can be looked at and given back, and
+    /// [`Pool::guard_space`] refuses the rest.
+    fn open_deleted(image: &Path, mnt_dir: &Path) -> Result<Option<Self>> {
+        let Some(device) = attach::deleted(image) else {
+            return Ok(None);
+        };
+        let mounts = mounts::list()?;
+        let ours = |m: &&mounts::Mount| m.source == device && m.point.parent() == Some(mnt_dir);
+        let Some(mount) = mounts.iter().find(ours).map(|m| m.point.clone()) else {
+            return Ok(None);
+        };
+        let root = File::open(&mount).map_err(EngineError::io("open", &mount))?;
+        let fsid = ioctl::fs_id(&root).map_err(EngineError::io("read the file system id of", &mount))?;
+        let path = image.to_owned();
+        Self::hold(mount, fsid, PoolKind::Image { path }).map(Some)
     }
 
     /// Opens the Btrfs that the folder `path` is on as a pool: its top level is mounted apart, respool's
@@ -333,8 +356,8 @@ impl Pool {
         } = self;
         drop((root, base));
         let path = match kind {
-            PoolKind::Image { path } => path,
-            PoolKind::Existing { .. } => return unmount_at(&mount),
+            PoolKind::Image { path } if path.exists() => path,
+            PoolKind::Image { .. } | PoolKind::Existing { .. } => return unmount_at(&mount),
             PoolKind::Folder { .. } => return Ok(()),
         };
         let _lock = ImageLock::take(&path)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use rustix::fs::StatVfsMountFlags;
 
-use super::{EngineError, Result, ioctl};
+use super::{EngineError, Result, attach, ioctl};
 use crate::text;
 
 /// The space of a mounted Btrfs, in bytes.
@@ -128,6 +128,16 @@ pub struct Guard {
 impl Guard {
     /// Refuses where a write could end badly, with what helps.
     pub fn check(&self) -> Result<()> {
+        if let Some(image) = &self.image
+            && let Err(e) = std::fs::symlink_metadata(image)
+        {
+            return Err(attach::missing(image, e));
+        }
+        self.room()
+    }
+
+    /// As [`Guard::check`], for the work of giving a folder back: that the image was deleted is no reason against it.
+    pub fn room(&self) -> Result<()> {
         let vfs = rustix::fs::fstatvfs(&self.root)
             .map_err(|e| EngineError::io("look at", &self.mount)(e.into()))?;
         if vfs.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -136,7 +146,12 @@ impl Guard {
         let Some(image) = &self.image else {
             return Ok(());
         };
-        let unwritten = unwritten(image)?;
+        // of one that was deleted it is not known: the whole reserve, then
+        let unwritten = if image.exists() {
+            unwritten(image)?
+        } else {
+            u64::MAX
+        };
         let (free, total) = host(image)?;
         let need = reserve(total, unwritten);
         if free >= need {

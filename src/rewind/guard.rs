@@ -168,6 +168,7 @@ pub fn stopped_by(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
     if pids.is_empty() {
         let why = format!("{}: {}", shown_path(path), first.what);
         let hint = match first.kind {
+            "space" => "free space there, then try again",
             "rights" => "run it as root: sudo respool track ...; or: --vault copy",
             _ => "move it away or unmount it, then try again",
         };

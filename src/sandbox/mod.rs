@@ -7,6 +7,7 @@ pub mod freeze;
 pub mod holders;
 pub mod mounts;
 pub mod quiet;
+mod rebuilt;
 pub mod registry;
 pub mod site;
 pub mod user_pool;

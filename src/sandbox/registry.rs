@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::bind;
 use super::site::Site;
+use super::{bind, rebuilt};
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::vault::btrfs::records as records_of;
@@ -87,30 +87,38 @@ impl Registry {
         std::iter::once(&self.own).chain(&self.others)
     }
 
-    /// The pools of a state folder. A damaged list is rebuilt from what lies there.
+    /// The pools of a state folder. A damaged list is rebuilt from what lies there and what is mounted.
     fn entries(dir: &Path) -> Vec<PoolEntry> {
+        Self::listed_or_found(dir).0
+    }
+
+    /// As [`Registry::entries`]; true if there is a list that cannot be used.
+    fn listed_or_found(dir: &Path) -> (Vec<PoolEntry>, bool) {
         let path = dir.join(LIST);
-        let list: PoolList = match crate::paths::read_file(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
-                tracing::warn!(
-                    "{} is damaged ({e}): looking at the images beside it",
-                    path.display()
-                );
-                PoolList::default()
-            }),
-            Err(e) => {
-                if e.kind() != std::io::ErrorKind::NotFound {
-                    tracing::warn!("{}: {e}: looking at the images beside it", path.display());
-                }
-                PoolList::default()
-            }
+        let (list, damaged) = match crate::paths::read_file(&path) {
+            Ok(bytes) => match serde_json::from_slice::<PoolList>(&bytes) {
+                Ok(list) => (list.pools, None),
+                Err(e) => (rebuilt::from_mounts(dir), Some(e.to_string())),
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (Vec::new(), None),
+            // not this user's: see `hidden`
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => (Vec::new(), None),
+            Err(e) => (rebuilt::from_mounts(dir), Some(e.to_string())),
         };
-        let mut pools = list.pools;
+        if let Some(why) = &damaged {
+            tracing::warn!(
+                "{} is damaged ({}): looking at what is mounted and lies beside it; pools elsewhere that are not mounted \
+                 are not found",
+                crate::text::shown_path(&path),
+                crate::text::shown(why)
+            );
+        }
+        let mut pools = list;
         let default = PoolEntry::Image(ExactPath(dir.join(DEFAULT_IMAGE)));
         if !pools.contains(&default) && dir.join(DEFAULT_IMAGE).is_file() {
             pools.push(default);
         }
-        pools
+        (pools, damaged.is_some())
     }
 
     /// The error for "nothing is known here" where a list of pools exists that this user may not read: what
@@ -136,7 +144,12 @@ impl Registry {
         // another process may be adding one at the same time
         let folder = bind::open_folder(&self.own).map_err(EngineError::io("open", &self.own))?;
         let _lock = catalog::lock_dir(folder, &self.own, std::time::Duration::from_secs(10))?;
-        let mut pools = Self::entries(&self.own);
+        let (mut pools, damaged) = Self::listed_or_found(&self.own);
+        if damaged {
+            rebuilt::keep_aside(&self.own.join(LIST))?;
+        } else if pools.contains(&entry) && self.own.join(LIST).exists() {
+            return Ok(());
+        }
         if !pools.contains(&entry) {
             pools.push(entry);
         }

@@ -14,6 +14,7 @@ mod copies;
 mod host_btrfs;
 mod kill;
 mod kill_adopt;
+mod lost;
 mod messages;
 mod names;
 mod now;

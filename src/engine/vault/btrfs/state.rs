@@ -96,7 +96,7 @@ impl BtrfsVault {
     }
 
     fn now(&self) -> Result<StateRoot> {
-        self.guard.check()?;
+        self.guard.room()?; // a snapshot that goes away again
         let parent = self.sandbox.folder("tmp")?;
         let path = self.sandbox.path().join("tmp");
         let again = reopen(&parent).map_err(EngineError::io("open", &path))?;
