@@ -230,14 +230,18 @@ impl Pool {
         Ok(self)
     }
 
-    /// Opens a folder of this user's on a Btrfs as a pool, for what can be done without root; makes it if its
-    /// parent is there.
-    pub fn open_folder(path: &Path) -> Result<Self> {
+    /// Makes a folder in one that is there, unless it exists, and opens it: see [`Pool::open_folder`].
+    pub fn make_in_folder(path: &Path) -> Result<Self> {
         match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => {}
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(EngineError::io("make", path)(e)),
         }
+        Self::open_folder(path)
+    }
+
+    /// Opens a folder of this user's on a Btrfs as a pool, for what can be done without root.
+    pub fn open_folder(path: &Path) -> Result<Self> {
         let path = path.canonicalize().map_err(EngineError::io("find", path))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let open = || {

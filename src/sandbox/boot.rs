@@ -239,9 +239,9 @@ mod tests {
         let s = fake(dir.path(), "");
         std::fs::write(s.unit(), "[Service]\nExecStart=/mine\n").expect("write");
         s.set(Path::new("/usr/local/bin/respool")).expect("set");
-        assert_eq!(log(dir.path()), [&format!("enable {UNIT}")]);
+        assert_eq!(log(dir.path()), [format!("enable {UNIT}")]);
         s.unset().expect("unset");
-        assert_eq!(log(dir.path()), [&format!("disable {UNIT}")]);
+        assert_eq!(log(dir.path()), [format!("disable {UNIT}")]);
         assert_eq!(
             std::fs::read_to_string(s.unit()).expect("there"),
             "[Service]\nExecStart=/mine\n"

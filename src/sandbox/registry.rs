@@ -210,10 +210,10 @@ impl Registry {
         Ok(pool)
     }
 
-    /// A folder of this user's as a pool, opened and remembered.
+    /// A folder of this user's as a pool, made, opened and remembered.
     pub fn open_folder(&self, folder: &Path) -> Result<Pool> {
         self.prepare()?;
-        let pool = Pool::open_folder(folder)?;
+        let pool = Pool::make_in_folder(folder)?;
         self.remember(PoolEntry::Folder(ExactPath(pool.base_path().to_owned())))?;
         Ok(pool)
     }

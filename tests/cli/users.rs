@@ -348,3 +348,82 @@ fn killed_while_a_checkpoint_is_removed() {
         .count();
     assert_eq!(left, 0, "swept");
 }
+
+/// Killed anywhere in `track` and in `untrack`: the folder is as it was, or tracked, and nothing is left beside.
+#[test]
+fn killed_anywhere_while_it_is_tracked_or_given_back() {
+    let user = Someone::new("noatime");
+    let before = user.manifest();
+    let killed = |point: &str, args: &[&str]| {
+        let out = user
+            .command()
+            .args(["--json", "--yes"])
+            .args(args)
+            .env("RESPOOL_KILL_AT", point)
+            .output()
+            .expect("run");
+        let signal = std::os::unix::process::ExitStatusExt::signal(&out.status);
+        assert_eq!(
+            signal,
+            Some(9),
+            "{point}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    };
+    let tracked = || {
+        let rows = user.ok(&["sandboxes"]);
+        let rows = rows.as_array().expect("rows").clone();
+        rows.iter().any(|r| r["tracked"] == true)
+    };
+    let beside = || {
+        let all = std::fs::read_dir(user.host.point().join("me"))
+            .expect("list")
+            .flatten();
+        all.filter(|e| e.file_name().to_string_lossy().starts_with(".respool-sb"))
+            .count()
+    };
+    for point in [
+        "sandbox-made",
+        "sandbox-recorded",
+        "track-begun",
+        "aside-made",
+        "track-copying",
+        "track-copied",
+        "track-compared",
+        "track-switching",
+        "track-exchanged",
+        "track-cleaning",
+        "track-emptied",
+        "track-cleaned",
+    ] {
+        killed(point, &["track", user.text()]);
+        user.ok(&["--yes", "recover"]);
+        before.assert_same(&user.manifest(), point);
+        assert_eq!(beside(), 0, "{point}");
+        if tracked() {
+            user.checkpoint();
+            user.ok(&["--yes", "untrack", user.text()]);
+        }
+    }
+    for point in [
+        "untrack-begun",
+        "untrack-applying",
+        "untrack-copied",
+        "untrack-read-only",
+        "untrack-switching",
+        "untrack-exchanged",
+        "untrack-cleaning",
+        "untrack-cleaned",
+    ] {
+        if !tracked() {
+            user.ok(&["--yes", "track", user.text()]);
+        }
+        killed(point, &["untrack", user.text()]);
+        user.ok(&["--yes", "recover"]);
+        before.assert_same(&user.manifest(), point);
+        assert_eq!(beside(), 0, "{point}");
+        if tracked() {
+            user.checkpoint();
+        }
+    }
+}

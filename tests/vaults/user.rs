@@ -29,7 +29,7 @@ impl UserBtrfs {
         ioctl::subvol_create(File::open(&place).expect("open"), b"ws").expect("subvolume");
         let live = File::open(&root).expect("open");
         let info = subvolume::root_info(&live).expect("look").expect("a subvolume");
-        let pool = Pool::open_folder(&place.join("pool")).expect("pool");
+        let pool = Pool::make_in_folder(&place.join("pool")).expect("pool");
         let mut record = test_record(&root);
         record.place = Place::Own;
         record.live_uuid = subvolume::hex(&info.uuid);

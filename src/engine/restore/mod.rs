@@ -151,7 +151,7 @@ impl Recorded {
     /// What this process has no right to bring back.
     pub fn denied(&self) -> Result<Vec<Difference>> {
         rights::denied(&self.a, &self.b, &self.plan, &mut |target, i| {
-            rights::recorded(if target { &self.b } else { &self.a }, i)
+            Ok(rights::recorded(if target { &self.b } else { &self.a }, i))
         })
     }
 

@@ -65,12 +65,12 @@ pub(super) struct Own {
 }
 
 /// Reads it from the record of a tree.
-pub(super) fn recorded(tree: &Walked, i: u32) -> Result<Own> {
+pub(super) fn recorded(tree: &Walked, i: u32) -> Own {
     let facts = tree.node(i).facts.as_deref();
-    Ok(Own {
+    Own {
         xattrs: facts.map(|f| f.xattrs.clone()).unwrap_or_default(),
         flags: facts.map_or(IFlags::empty(), |f| f.flags),
-    })
+    }
 }
 
 /// Reads it from a tree on disk. What cannot be read is no reason against it here: reading fails later, with its own
