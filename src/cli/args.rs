@@ -309,7 +309,8 @@ pub struct TrackArgs {
     /// The vault.
     #[arg(long, value_name = "VAULT")]
     pub vault: Option<VaultChoice>,
-    /// The folder of the pool to use [default: the one of the state folder].
+    /// Without root, on a Btrfs: the folder to keep the checkpoints in [default: the state folder, if it is on the
+    /// same file system, else the highest folder of yours above the workspace].
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     pub pool: Option<PathBuf>,
     /// The loop image to use; made if it is not there.

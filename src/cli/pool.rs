@@ -67,7 +67,7 @@ fn create(app: &App, image: Option<PathBuf>, wanted: &str, preallocate: bool) ->
 
 fn entry_name(entry: &PoolEntry) -> &Path {
     match entry {
-        PoolEntry::Image(p) | PoolEntry::Existing(p) => &p.0,
+        PoolEntry::Image(p) | PoolEntry::Existing(p) | PoolEntry::Folder(p) => &p.0,
     }
 }
 
@@ -78,6 +78,9 @@ fn status(app: &App) -> Done {
         let row = match &entry {
             PoolEntry::Image(image) => peek(&image.0, &mnt).map(|s| json!(s)),
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)
+                .and_then(|p| p.status())
+                .map(|s| json!(s)),
+            PoolEntry::Folder(folder) => Pool::open_folder(&folder.0)
                 .and_then(|p| p.status())
                 .map(|s| json!(s)),
         };
@@ -152,27 +155,47 @@ fn grow(app: &App, wanted: &str, which: Option<&str>) -> Done {
         .result(&status, || format!("it has {} now\n", size(status.size)))
 }
 
+/// Mounts what it can: one pool that fails must not keep the others away.
 fn mount(app: &App) -> Done {
     let mut rows = Vec::new();
-    for pool in opened(app)? {
-        for listed in catalog::list_sandboxes(&pool)? {
-            let Ok(record) = listed.record else { continue };
-            if record.tracked {
-                // finding it shows it again where only the mount is missing
-                let outcome = app.desk.registry.find(&record.path);
-                let trouble = outcome.as_ref().err().map(ToString::to_string);
-                rows.push(json!({"sandbox": record.id, "path": shown_path(&record.path), "mounted": trouble.is_none(), "trouble": trouble}));
-            }
+    for (entry, pool) in app.desk.registry.pools() {
+        match pool.and_then(|pool| catalog::list_sandboxes(&pool)) {
+            Ok(listed) => rows.extend(listed.into_iter().filter_map(|l| mounted(app, l))),
+            Err(e) => rows.push(
+                json!({"pool": shown_path(entry_name(&entry)), "mounted": false, "trouble": e.to_string()}),
+            ),
         }
     }
+    let failed = rows.iter().filter(|r| r["mounted"] == false).count();
     app.out.result(&rows, || {
         rows.iter()
             .map(|r| {
-                let state = r["trouble"].as_str().unwrap_or("mounted");
-                format!("{}: {state}\n", r["path"].as_str().unwrap_or("?"))
+                let what = r["path"].as_str().or_else(|| r["pool"].as_str()).unwrap_or("?");
+                format!("{what}: {}\n", r["trouble"].as_str().unwrap_or("mounted"))
             })
             .collect()
-    })
+    })?;
+    if failed == 0 {
+        return Ok(());
+    }
+    // the list itself is the answer; the exit code tells the unit that calls it, and scripts
+    std::process::exit(i32::from(Kind::Failed.exit_code()))
+}
+
+/// Shows one sandbox's workspace again, and the row that says so; `None` for one that is not tracked.
+fn mounted(app: &App, listed: catalog::Listed) -> Option<Value> {
+    let record = match listed.record {
+        Ok(record) if record.tracked => record,
+        Ok(_) => return None,
+        Err(why) => {
+            return Some(json!({"sandbox": listed.id, "path": null, "mounted": false, "trouble": why}));
+        }
+    };
+    // finding it shows it again where only the mount is missing
+    let trouble = app.desk.registry.find(&record.path).err().map(|e| e.to_string());
+    Some(
+        json!({"sandbox": record.id, "path": shown_path(&record.path), "mounted": trouble.is_none(), "trouble": trouble}),
+    )
 }
 
 /// Unmounts the workspaces of a pool, then the pool.
@@ -205,9 +228,14 @@ fn unmount(app: &App) -> Done {
         let pool = match &entry {
             PoolEntry::Image(image) => match peek(&image.0, &mnt) {
                 Ok(s) if !s.mounted => continue,
+                Err(_) if !image.0.exists() => match Pool::open_image(&image.0, &mnt) {
+                    Ok(pool) => pool,
+                    Err(_) => continue, // there is nothing to unmount
+                },
                 _ => Pool::open_image(&image.0, &mnt)?,
             },
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt)?,
+            PoolEntry::Folder(_) => continue, // nothing is mounted
         };
         let mount = shown_path(pool.mount());
         unmount_pool(pool)?;

@@ -13,6 +13,7 @@ use super::pool::bytes;
 use crate::config::VaultSetting;
 use crate::failure::Kind;
 use crate::rewind::Blocker;
+use crate::rewind::boot;
 use crate::rewind::guard::stopped_by;
 use crate::rewind::offer::{
     Offer, VaultKind, Wish, accept, folder, in_the_way as in_the_way_of, offer, permitted,
@@ -80,20 +81,14 @@ pub fn asked(app: &App, offer: &Offer) -> Result<Tracked, Failure> {
     for h in &tracked.hints {
         app.out.say(format!("respool: {h}"));
     }
-    if offer.wish.vault == VaultKind::Copy && !rustix::process::geteuid().is_root() {
-        app.out.say(format!(
-            "respool: the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
-            shown_path(&app.desk.registry.copies())
-        ));
-    }
     Ok(tracked)
 }
 
 fn next_steps(app: &App, vault: VaultKind) -> String {
     let program = app.program();
-    let alone = app.desk.registry.line().is_none();
+    let root = rustix::process::geteuid().is_root();
     let (sudo, as_root) = match vault {
-        VaultKind::Btrfs if alone => ("as root, ", ", where the agent runs as root"),
+        VaultKind::Btrfs if root => ("as root, ", ", where the agent runs as root"),
         VaultKind::Btrfs | VaultKind::Copy => ("", ""),
     };
     format!(
@@ -163,7 +158,9 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     }
     must(app, &site.record)?;
     recover_first(app, &site)?;
-    let plan = untrack_plan(&site)?;
+    let mut plan = untrack_plan(&site, &app.bar())?;
+    plan.steps
+        .extend(boot::last_step(&app.desk.registry, &site.record));
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || {
             untrack_text(&path, &site.record.id, &plan)
@@ -180,6 +177,9 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     let bar = app.bar();
     do_untrack(&site, &bar)?;
     drop(bar);
+    if let Some(notice) = boot::unset_after(&app.desk.registry, &site.record) {
+        app.out.say(format!("respool: {notice}"));
+    }
     let doc = json!({"sandbox": site.record.id, "path": json_path(&path).0, "untracked": true});
     app.out.result(&doc, || {
         format!(

@@ -106,15 +106,30 @@ pub fn attached(image: &Path) -> Result<Option<Attached>> {
     Ok(None)
 }
 
-/// The error for an image that is not at its path: where it is deleted but in use, how to save it.
-pub(crate) fn missing(image: &Path, error: io::Error) -> EngineError {
+/// The loop device (`/dev/loopN`) of an image that was deleted while it is in use.
+pub(crate) fn deleted(image: &Path) -> Option<PathBuf> {
     let mark = [image.as_os_str().as_bytes(), b" (deleted)"].concat();
     let names = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let device = names.map(|e| e.file_name()).find(|name| {
-        let file = Path::new("/sys/block").join(name).join("loop/backing_file");
-        std::fs::read(file).is_ok_and(|text| text.trim_ascii_end() == mark)
-    });
-    let Some(device) = device.filter(|_| error.kind() == io::ErrorKind::NotFound) else {
+        let device = Path::new("/dev").join(name);
+        backing_file(&device).is_some_and(|file| file.as_os_str().as_bytes() == mark)
+    })?;
+    Some(Path::new("/dev").join(device))
+}
+
+/// The file of a loop device as the kernel names it; `None` for what is none.
+pub(crate) fn backing_file(device: &Path) -> Option<PathBuf> {
+    let file = Path::new("/sys/block")
+        .join(device.file_name()?)
+        .join("loop/backing_file");
+    let text = std::fs::read(file).ok()?;
+    Some(std::ffi::OsStr::from_bytes(text.strip_suffix(b"\n").unwrap_or(&text)).into())
+}
+
+/// The error for an image that is not at its path: where it is deleted but in use, how to save it.
+pub(crate) fn missing(image: &Path, error: io::Error) -> EngineError {
+    let device = deleted(image).filter(|_| error.kind() == io::ErrorKind::NotFound);
+    let Some(device) = device else {
         return EngineError::io("find the image", image)(error);
     };
     EngineError::Refused {
@@ -124,8 +139,8 @@ pub(crate) fn missing(image: &Path, error: io::Error) -> EngineError {
         ),
         path: Some(image.to_owned()),
         hint: Some(format!(
-            "its content is still there: sync; sudo cp --sparse=always /dev/{} {}; then unmount what is mounted from it, and run: respool pool mount",
-            device.to_string_lossy(),
+            "its content is still there: sync; sudo cp --sparse=always {} {}; then unmount what is mounted from it, and run: respool pool mount; or give the folders back: respool untrack DIR",
+            device.display(),
             text::shell_word(image)
         )),
     }

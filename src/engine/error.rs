@@ -42,6 +42,21 @@ pub enum EngineError {
         /// The path.
         path: PathBuf,
     },
+    /// Something else is at the path of what was tracked.
+    #[error(
+        "{} is no longer the managed {what}: recorded is {recorded}, now it is {present}",
+        shown_path(path)
+    )]
+    OtherRoot {
+        /// The path.
+        path: PathBuf,
+        /// `subvolume` or `folder`.
+        what: &'static str,
+        /// What tells the recorded one: its uuid, or its inode and birth time.
+        recorded: String,
+        /// The same of what is there now, in harmless words.
+        present: String,
+    },
     /// The folder is no longer the one that was tracked.
     #[error("{} is no longer the managed folder", shown_path(path))]
     Replaced {
@@ -106,10 +121,13 @@ impl EngineError {
 
 /// What helps against an error of a system call.
 pub fn io_hint(error: &io::Error) -> Option<String> {
-    use nix::libc::{EACCES, EMFILE, ENOSPC, EPERM, EROFS};
+    use nix::libc::{EACCES, EDQUOT, EMFILE, ENOSPC, EPERM, EROFS};
     let hint = match error.raw_os_error()? {
         EPERM | EACCES => "run it as root: sudo respool ...",
         ENOSPC => "free space, or run: respool prune; respool pool grow",
+        EDQUOT => {
+            "a quota of the file system is used up: remove old checkpoints (respool prune), or raise the limit (btrfs qgroup limit)"
+        }
         EROFS => "the file system is read-only; see: respool pool status",
         EMFILE => "allow more open files: ulimit -n 1024",
         _ => return None,
@@ -123,9 +141,11 @@ impl Explain for EngineError {
             Self::Io { .. } => Kind::Failed,
             Self::NoCheckpoint { .. } | Self::NoPath { .. } => Kind::NotFound,
             Self::DamagedCheckpoint { .. } | Self::Damaged { .. } => Kind::Damaged,
-            Self::NotManaged { .. } | Self::Replaced { .. } | Self::Refused { .. } | Self::Busy { .. } => {
-                Kind::Refused
-            }
+            Self::NotManaged { .. }
+            | Self::OtherRoot { .. }
+            | Self::Replaced { .. }
+            | Self::Refused { .. }
+            | Self::Busy { .. } => Kind::Refused,
             Self::Cancelled => Kind::Cancelled,
             Self::Remote(r) => r.kind,
         }
@@ -135,6 +155,7 @@ impl Explain for EngineError {
         match self {
             Self::Io { path, .. }
             | Self::NotManaged { path }
+            | Self::OtherRoot { path, .. }
             | Self::Replaced { path }
             | Self::NoPath { path }
             | Self::Busy { path, .. }
@@ -152,8 +173,8 @@ impl Explain for EngineError {
             Self::NotManaged { .. } => {
                 Some("it was replaced or unmounted; see: respool sandboxes, respool pool mount".into())
             }
-            Self::Replaced { .. } => Some(
-                "another folder is in its place; put the tracked one back, or: respool sandboxes lists what is tracked"
+            Self::Replaced { .. } | Self::OtherRoot { .. } => Some(
+                "another one is in its place; put the tracked one back, or: respool sandboxes lists what is tracked"
                     .into(),
             ),
             Self::Refused { hint, .. } => hint.clone(),

@@ -506,18 +506,18 @@ pub fn resize(fd: impl AsFd, amount: &str) -> io::Result<()> {
         .map_err(err)
 }
 
-/// Waits until the cleaner has removed the subvolume with this tree id (0 = all that are queued). Kernel
-/// 6.13 or newer; ENOTTY before.
-pub fn wait_deleted(fd: impl AsFd, tree_id: u64) -> io::Result<()> {
-    let a = RawSubvolWait {
-        subvolid: tree_id,
-        mode: u32::from(tree_id == 0),
+/// How many removed subvolumes the cleaner has not cleaned up yet. Kernel 6.13 or newer; ENOTTY before.
+pub fn deleted_queued(fd: impl AsFd) -> io::Result<u32> {
+    const COUNT: u32 = 2;
+    let mut a = RawSubvolWait {
+        subvolid: 0,
+        mode: COUNT,
         count: 0,
     };
-    // SAFETY: as above.
-    unsafe { ioc_subvol_sync_wait(fd.as_fd().as_raw_fd(), &raw const a) }
-        .map(drop)
-        .map_err(err)
+    let argument = &raw mut a;
+    // SAFETY: the pointer is to a valid struct that lives through the call; the kernel writes the count to it.
+    unsafe { ioc_subvol_sync_wait(fd.as_fd().as_raw_fd(), argument.cast_const()) }.map_err(err)?;
+    Ok(a.count)
 }
 
 /// FICLONERANGE: shares `len` bytes (0 = to the end) of `src` at `src_offset` with `dst` at `dst_offset`.

@@ -1,7 +1,8 @@
 //! The pool: the Btrfs file system that holds the checkpoints; an image of ours or one that exists.
 //!
 //! # Layout below the base
-//! The base is the top level of the file system for an image, `<top level>/.respool` for an existing one.
+//! The base is the top level of the file system for an image, `<top level>/.respool` for an existing one,
+//! and for an ordinary user on an existing one a folder of his own.
 //! ```text
 //! <base>/format                                       "respool-pool 1"
 //! <base>/s/<sandbox id>/                              xattr user.respool.sandbox = JSON SandboxRecord
@@ -23,6 +24,7 @@ mod status;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +60,11 @@ pub enum PoolKind {
         /// Its device.
         device: PathBuf,
     },
+    /// A folder of an ordinary user's on a Btrfs that exists. Nothing is mounted.
+    Folder {
+        /// The folder; its owner's alone.
+        path: PathBuf,
+    },
 }
 
 /// A mounted pool, held open.
@@ -75,7 +82,13 @@ impl Pool {
     /// Opens the pool in an image: attaches and mounts it if that is not done yet, finishes a growth that
     /// was cut short. Any number of processes may call it at once.
     pub fn open_image(image: &Path, mnt_dir: &Path) -> Result<Self> {
-        let image = image.canonicalize().map_err(|e| attach::missing(image, e))?;
+        let image = match image.canonicalize() {
+            Ok(image) => image,
+            Err(e) => match Self::open_deleted(image, mnt_dir)? {
+                Some(pool) => return Ok(pool),
+                None => return Err(attach::missing(image, e)),
+            },
+        };
         let lock = ImageLock::take(&image)?;
         let fsid = lock.fsid()?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));
@@ -101,10 +114,30 @@ impl Pool {
         Self::hold(mount, fsid, PoolKind::Image { path: image })
     }
 
+    /// The pool of an image that was deleted while it is mounted: it can be looked at and given back, and
+    /// [`Pool::guard_space`] refuses the rest.
+    fn open_deleted(image: &Path, mnt_dir: &Path) -> Result<Option<Self>> {
+        let Some(device) = attach::deleted(image) else {
+            return Ok(None);
+        };
+        let mounts = mounts::list()?;
+        let ours = |m: &&mounts::Mount| m.source == device && m.point.parent() == Some(mnt_dir);
+        let Some(mount) = mounts.iter().find(ours).map(|m| m.point.clone()) else {
+            return Ok(None);
+        };
+        let root = File::open(&mount).map_err(EngineError::io("open", &mount))?;
+        let fsid = ioctl::fs_id(&root).map_err(EngineError::io("read the file system id of", &mount))?;
+        let path = image.to_owned();
+        Self::hold(mount, fsid, PoolKind::Image { path }).map(Some)
+    }
+
     /// Opens the Btrfs that the folder `path` is on as a pool: its top level is mounted apart, respool's
-    /// data lies in its folder `.respool`.
+    /// data lies in its folder `.respool`. Where the folder is gone, the one that it was in tells the file system;
+    /// nothing is made there then.
     pub fn open_existing(path: &Path, mnt_dir: &Path) -> Result<Self> {
-        let path = path.canonicalize().map_err(EngineError::io("find", path))?;
+        let there = path.ancestors().find(|p| p.exists()).unwrap_or(path);
+        let gone = there != path;
+        let path = there.canonicalize().map_err(EngineError::io("find", path))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let folder = rustix::fs::open(&path, flags, Mode::empty())
             .map_err(|e| EngineError::io("open", &path)(e.into()))?;
@@ -138,13 +171,24 @@ impl Pool {
         let device = device.source.clone();
         prepare_folder(mnt_dir)?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));
-        prepare_folder(&mount)?;
         let lock = File::open(mnt_dir).map_err(EngineError::io("open", mnt_dir))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
             .map_err(|e| EngineError::io("lock", mnt_dir)(e.into()))?;
-        if !is_mounted(&mount, &fsid)? {
+        let fresh = !is_mounted(&mount, &fsid)?;
+        if fresh {
+            // never what is mounted there: the top level's owner and mode are not ours
+            prepare_folder(&mount)?;
             // only options of the mount itself: those of the file system are its owner's
             mount_btrfs(&device, &mount, "subvolid=5")?;
+        }
+        if gone && !mount.join(OWN_FOLDER).exists() {
+            if fresh {
+                unmount_at(&mount)?;
+            }
+            return Err(EngineError::Damaged {
+                what: "there is no pool on this file system".into(),
+                path,
+            });
         }
         Self::hold(mount, fsid, PoolKind::Existing { device })
     }
@@ -158,31 +202,76 @@ impl Pool {
             return Err(EngineError::NotManaged { path: mount });
         }
         let (base, base_path) = match kind {
-            PoolKind::Image { .. } => (subvolume::open_dir(&root, ""), mount.clone()),
             PoolKind::Existing { .. } => {
                 make_folder(&root, OWN_FOLDER, &mount)?;
                 (subvolume::open_dir(&root, OWN_FOLDER), mount.join(OWN_FOLDER))
             }
+            PoolKind::Image { .. } | PoolKind::Folder { .. } => {
+                (subvolume::open_dir(&root, ""), mount.clone())
+            }
         };
         let base = base.map_err(EngineError::io("open", &base_path))?;
-        check_owner(&base, &base_path)?;
-        check_format(&base, &base_path)?;
-        make_folder(&base, "s", &base_path)?;
-        Ok(Self {
+        Self {
             mount,
             root,
             base,
             base_path,
             fsid,
             kind,
-        })
+        }
+        .laid_out()
     }
 
-    /// Where it is mounted.
+    /// Checks who owns the base and which version its layout has; makes what is missing.
+    fn laid_out(self) -> Result<Self> {
+        check_owner(&self.base, &self.base_path)?;
+        check_format(&self.base, &self.base_path)?;
+        make_folder(&self.base, "s", &self.base_path)?;
+        Ok(self)
+    }
+
+    /// Makes a folder in one that is there, unless it exists, and opens it: see [`Pool::open_folder`].
+    pub fn make_in_folder(path: &Path) -> Result<Self> {
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(EngineError::io("make", path)(e)),
+        }
+        Self::open_folder(path)
+    }
+
+    /// Opens a folder of this user's on a Btrfs as a pool, for what can be done without root.
+    pub fn open_folder(path: &Path) -> Result<Self> {
+        let path = path.canonicalize().map_err(EngineError::io("find", path))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open = || {
+            rustix::fs::open(&path, flags, Mode::empty())
+                .map_err(|e| EngineError::io("open", &path)(e.into()))
+        };
+        let (root, base) = (open()?, open()?);
+        if !subvolume::on_btrfs(&root).map_err(EngineError::io("look at", &path))? {
+            return Err(EngineError::Refused {
+                why: format!("{} is not on a Btrfs file system", text::shown_path(&path)),
+                path: Some(path),
+                hint: Some("use: --vault copy".into()),
+            });
+        }
+        Self {
+            fsid: ioctl::fs_id(&root).map_err(EngineError::io("read the file system id of", &path))?,
+            mount: path.clone(),
+            base_path: path.clone(),
+            kind: PoolKind::Folder { path },
+            root,
+            base,
+        }
+        .laid_out()
+    }
+
+    /// Where it is mounted; of a [`PoolKind::Folder`] that folder.
     pub fn mount(&self) -> &Path {
         &self.mount
     }
-    /// The top level of the file system.
+    /// The top level of the file system; of a [`PoolKind::Folder`] that folder.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
@@ -206,7 +295,7 @@ impl Pool {
     pub fn image(&self) -> Option<&Path> {
         match &self.kind {
             PoolKind::Image { path } => Some(path),
-            PoolKind::Existing { .. } => None,
+            PoolKind::Existing { .. } | PoolKind::Folder { .. } => None,
         }
     }
 
@@ -270,8 +359,10 @@ impl Pool {
             ..
         } = self;
         drop((root, base));
-        let PoolKind::Image { path } = kind else {
-            return unmount_at(&mount);
+        let path = match kind {
+            PoolKind::Image { path } if path.exists() => path,
+            PoolKind::Image { .. } | PoolKind::Existing { .. } => return unmount_at(&mount),
+            PoolKind::Folder { .. } => return Ok(()),
         };
         let _lock = ImageLock::take(&path)?;
         if let Some(source) = mount_source(&mount)? {

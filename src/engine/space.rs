@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use rustix::fs::StatVfsMountFlags;
 
-use super::{EngineError, Result, ioctl};
+use super::{EngineError, Result, attach, ioctl};
 use crate::text;
 
 /// The space of a mounted Btrfs, in bytes.
@@ -48,22 +48,29 @@ pub fn of(fd: impl AsFd, path: &Path) -> Result<Space> {
     })
 }
 
-/// Waits until the space of removed subvolumes has come back: commits, waits for the kernel's cleaner,
-/// commits again.
+/// How long to wait for the kernel's cleaner.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the space of removed subvolumes has come back: commits, which wakes the kernel's cleaner, until it
+/// has nothing left to do; at most a minute.
 pub fn settle(fd: impl AsFd, path: &Path) -> Result<()> {
     let sync = || ioctl::fs_sync(fd.as_fd()).map_err(EngineError::io("sync", path));
+    let start = Instant::now();
     sync()?;
-    match ioctl::wait_deleted(fd.as_fd(), 0) {
-        Ok(()) => {}
-        Err(e) => match e.raw_os_error() {
-            // nothing is queued any more
-            Some(libc::ENOENT) => {}
+    loop {
+        match ioctl::deleted_queued(fd.as_fd()) {
+            Ok(0) => return sync(),
+            Ok(_) if start.elapsed() < PATIENCE => {}
+            Ok(_) => return Ok(()),
             // a kernel before 6.13, or not root
-            Some(libc::ENOTTY | libc::EPERM) => settle_by_looking(fd.as_fd(), path)?,
-            _ => return Err(EngineError::io("wait for the removal in", path)(e)),
-        },
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTTY | libc::EPERM)) => {
+                return settle_by_looking(fd.as_fd(), path);
+            }
+            Err(e) => return Err(EngineError::io("wait for the removal in", path)(e)),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        sync()?;
     }
-    sync()
 }
 
 /// Until the used bytes stay the same for a second, at most a minute.
@@ -71,7 +78,7 @@ fn settle_by_looking(fd: impl AsFd, path: &Path) -> Result<()> {
     let start = Instant::now();
     let mut last = of(fd.as_fd(), path)?.used;
     let mut same = 0;
-    while same < 5 && start.elapsed() < Duration::from_secs(60) {
+    while same < 5 && start.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(200));
         ioctl::fs_sync(fd.as_fd()).map_err(EngineError::io("sync", path))?;
         let now = of(fd.as_fd(), path)?.used;
@@ -121,6 +128,16 @@ pub struct Guard {
 impl Guard {
     /// Refuses where a write could end badly, with what helps.
     pub fn check(&self) -> Result<()> {
+        if let Some(image) = &self.image
+            && let Err(e) = std::fs::symlink_metadata(image)
+        {
+            return Err(attach::missing(image, e));
+        }
+        self.room()
+    }
+
+    /// As [`Guard::check`], for the work of giving a folder back: that the image was deleted is no reason against it.
+    pub fn room(&self) -> Result<()> {
         let vfs = rustix::fs::fstatvfs(&self.root)
             .map_err(|e| EngineError::io("look at", &self.mount)(e.into()))?;
         if vfs.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -129,7 +146,12 @@ impl Guard {
         let Some(image) = &self.image else {
             return Ok(());
         };
-        let unwritten = unwritten(image)?;
+        // of one that was deleted it is not known: the whole reserve, then
+        let unwritten = if image.exists() {
+            unwritten(image)?
+        } else {
+            u64::MAX
+        };
         let (free, total) = host(image)?;
         let need = reserve(total, unwritten);
         if free >= need {

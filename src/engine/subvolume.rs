@@ -109,6 +109,9 @@ pub fn destroy(parent: impl AsFd, name: &str) -> io::Result<()> {
 /// Removes one subvolume. The kernel refuses to while its root directory is immutable or append-only, as an
 /// agent that is root can make it: then the flag goes first.
 fn destroy_one(parent: impl AsFd, name: &[u8], root: OwnedFd) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return destroy_as_user(parent, name, &root);
+    }
     match ioctl::snap_destroy(parent.as_fd(), name) {
         Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
             let frozen = IFlags::IMMUTABLE | IFlags::APPEND;
@@ -129,6 +132,24 @@ fn destroy_one(parent: impl AsFd, name: &[u8], root: OwnedFd) -> io::Result<()> 
         }
         other => other,
     }
+}
+
+/// As a user: read-only ones are refused by the call, and all of them where the file system is mounted without
+/// `user_subvol_rm_allowed`. An empty one goes like a folder (Linux 4.18).
+fn destroy_as_user(parent: impl AsFd, name: &[u8], root: &OwnedFd) -> io::Result<()> {
+    if root_info(root)?.is_some_and(|i| i.read_only) {
+        ioctl::set_read_only(root, false)?;
+    }
+    let mode = rustix::fs::fstat(root)?.st_mode;
+    if mode & 0o700 != 0o700 {
+        rustix::fs::fchmod(root, Mode::RWXU)?;
+    }
+    match ioctl::snap_destroy(parent.as_fd(), name) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {}
+        other => return other,
+    }
+    super::restore::remove::clear(root)?;
+    rustix::fs::unlinkat(parent, name, rustix::fs::AtFlags::REMOVEDIR).map_err(Into::into)
 }
 
 fn destroy_nested(root: &OwnedFd, depth: usize) -> io::Result<()> {

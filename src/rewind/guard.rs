@@ -167,7 +167,12 @@ pub fn stopped_by(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
         .collect();
     if pids.is_empty() {
         let why = format!("{}: {}", shown_path(path), first.what);
-        return Some(refused(path, why, "move it away or unmount it, then try again"));
+        let hint = match first.kind {
+            "space" => "free space there, then try again",
+            "rights" => "run it as root: sudo respool track ...; or: --vault copy",
+            _ => "move it away or unmount it, then try again",
+        };
+        return Some(refused(path, why, hint));
     }
     let why = format!(
         "{}: process {} ({})",

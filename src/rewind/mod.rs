@@ -2,8 +2,10 @@
 
 pub mod adopt;
 mod aside;
+pub mod boot;
 pub mod copies;
 mod error;
+mod extent;
 pub mod guard;
 pub mod journal;
 pub mod offer;

@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::Blocker;
+use super::boot::Boot;
 use super::copies::{copy_plan, track_copy};
 use super::error::{Result, RewindError};
+use super::extent::extent;
 use super::guard::{Reserved, check_place, stopped_by};
 use super::track::{Means, TrackPlan, Tracked, means, track, track_plan};
 use crate::engine::pool::Pool;
 use crate::engine::{EngineError, image};
 use crate::progress::Progress;
 use crate::sandbox::manage::{Verb, order};
-use crate::sandbox::registry::Census;
+use crate::sandbox::registry::{Census, PoolEntry};
 use crate::sandbox::remote::typed;
+use crate::sandbox::user_pool::place;
 use crate::text::{shell_word, shown_path};
 use crate::timeline::desk::Desk;
 
@@ -78,12 +81,28 @@ pub struct Offer {
     pub plan: TrackPlan,
     /// The image, where the folder's content goes into one.
     pub image: Option<PathBuf>,
+    /// The folder of checkpoints that belong to the user alone.
+    pub own: Option<PathBuf>,
+    /// How it comes back after a restart of the machine.
+    pub boot: Boot,
+}
+
+impl Offer {
+    /// What is said once of checkpoints that are not out of the agent's reach.
+    fn warning(&self) -> Option<String> {
+        self.own.as_ref().map(|folder| {
+            format!(
+                "the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
+                shown_path(folder)
+            )
+        })
+    }
 }
 
 /// Whether this process may track with this vault; else why not, with the command to run as the hint. The one
 /// place where that is decided.
 pub fn permitted(desk: &Desk, vault: VaultKind, path: &Path) -> Result<()> {
-    if vault == VaultKind::Copy || rustix::process::geteuid().is_root() || by_service(desk, vault) {
+    if vault == VaultKind::Copy || is_root() || by_service(desk, vault) || means(path)? != Means::Copy {
         return Ok(());
     }
     let word = shell_word(path);
@@ -98,7 +117,11 @@ pub fn permitted(desk: &Desk, vault: VaultKind, path: &Path) -> Result<()> {
 
 /// True where the service tracks for this user.
 fn by_service(desk: &Desk, vault: VaultKind) -> bool {
-    vault == VaultKind::Btrfs && !rustix::process::geteuid().is_root() && desk.registry.line().is_some()
+    vault == VaultKind::Btrfs && !is_root() && desk.registry.line().is_some()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// The vault that is offered first to this user where none is named.
@@ -144,6 +167,11 @@ fn reserved(desk: &Desk, image: Option<&Path>) -> Vec<Reserved> {
     };
     for dir in [desk.registry.state_dir(), Path::new(crate::paths::SYSTEM_STATE)] {
         add(dir.to_owned(), "respool's state folder".into());
+    }
+    for (_, entry) in desk.registry.listed() {
+        if let PoolEntry::Folder(folder) = entry {
+            add(folder.0, "the folder of its checkpoints".into());
+        }
     }
     if let Some(image) = image {
         add(image.to_owned(), "the image of the pool".into());
@@ -206,15 +234,19 @@ pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn P
             wish,
             plan: plan.here(path),
             image: None,
+            own: None,
+            boot: Boot::Nothing,
         });
     }
     if wish.vault == VaultKind::Copy {
-        check_place(path, &reserved(desk, None))?;
+        check_place(path, &reserved(desk, None)).map_err(|e| e.with_extent(path))?;
         let plan = copy_plan(path, &desk.registry.copies(), desk.registry.settings(), progress)?;
         return Ok(Offer {
             wish,
             plan,
             image: None,
+            own: (!is_root()).then(|| desk.registry.copies()),
+            boot: Boot::Nothing,
         });
     }
     let way = means(path)?;
@@ -225,19 +257,35 @@ pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn P
     let image = (way == Means::Copy).then_some(image);
     let home = home.canonicalize().unwrap_or_default();
     let at_home = |what: &str| RewindError::Refused {
-        why: format!("{} {what} your home folder", shown_path(path)),
+        why: format!("{} {what} your home folder{}", shown_path(path), extent(path)),
         path: Some(path.to_owned()),
         hint: Some("track the project's own folder".into()),
     };
     if home == path {
         return Err(at_home("is"));
     }
-    check_place(path, &reserved(desk, image.as_deref()))?;
+    check_place(path, &reserved(desk, image.as_deref())).map_err(|e| e.with_extent(path))?;
     if home.starts_with(path) {
         return Err(at_home("contains"));
     }
-    let plan = track_plan(path, image.as_deref(), progress)?;
-    Ok(Offer { wish, plan, image })
+    let mut plan = track_plan(path, image.as_deref(), progress)?;
+    let own = if is_root() {
+        None
+    } else {
+        let folder = place(path, desk.registry.state_dir(), wish.pool.as_deref())?;
+        plan.steps
+            .push(format!("keep its checkpoints in {}", shown_path(&folder)));
+        Some(folder)
+    };
+    let boot = Boot::of(&desk.registry, way);
+    plan.steps.extend(boot.step());
+    Ok(Offer {
+        wish,
+        plan,
+        image,
+        own,
+        boot,
+    })
 }
 
 /// The error for what stands in the way of this offer, if something does.
@@ -249,12 +297,10 @@ pub fn in_the_way(offer: &Offer) -> Result<()> {
 pub fn accept(desk: &Desk, offer: &Offer, progress: &dyn Progress) -> Result<Tracked> {
     if offer.wish.vault == VaultKind::Copy {
         desk.registry.prepare()?;
-        return track_copy(
-            &desk.registry.copies(),
-            &offer.plan,
-            desk.registry.settings(),
-            progress,
-        );
+        let (copies, settings) = (desk.registry.copies(), desk.registry.settings());
+        let mut tracked = track_copy(&copies, &offer.plan, settings, progress)?;
+        tracked.hints.extend(offer.warning());
+        return Ok(tracked);
     }
     if by_service(desk, offer.wish.vault) {
         let path = &offer.plan.path;
@@ -265,8 +311,14 @@ pub fn accept(desk: &Desk, offer: &Offer, progress: &dyn Progress) -> Result<Tra
             hints: Vec::new(),
         });
     }
-    let pool = open_pool(desk, offer)?;
-    track(&pool, &offer.plan, progress)
+    let pool = match &offer.own {
+        Some(folder) => desk.registry.open_folder(folder)?,
+        None => open_pool(desk, offer)?,
+    };
+    let mut tracked = track(&pool, &offer.plan, progress)?;
+    tracked.hints.extend(offer.boot.set(&desk.registry));
+    tracked.hints.extend(offer.warning());
+    Ok(tracked)
 }
 
 fn verb(path: &Path, wish: &Wish) -> Verb {

@@ -164,7 +164,7 @@ impl Ground<'_> {
                     RewindError::NotEqual(differs)
                 }
             };
-            if progress.cancelled() || attempt == ATTEMPTS {
+            if progress.cancelled() || attempt == ATTEMPTS || no_room(&cause) {
                 return Err(cause);
             }
             let caught = self.freeze.catch(frozen)?;
@@ -219,6 +219,17 @@ impl Ground<'_> {
             Err(second) => stuck(record, cause, second),
         }
     }
+}
+
+/// True if there was no space left, or no quota. Trying again would not help, and what the kernel then shows of a
+/// file that could not be written is not what is on the disk: it would look like a writer's doing.
+fn no_room(e: &RewindError) -> bool {
+    use rustix::io::Errno;
+    let code = match e {
+        RewindError::Engine(EngineError::Io { source, .. }) => source.raw_os_error(),
+        _ => None,
+    };
+    code.is_some_and(|c| c == Errno::NOSPC.raw_os_error() || c == Errno::DQUOT.raw_os_error())
 }
 
 fn stuck(record: &Record, cause: RewindError, second: RewindError) -> RewindError {

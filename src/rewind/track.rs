@@ -1,11 +1,12 @@
 //! `track`: a folder becomes the live tree of a sandbox, at the same path, with nothing lost. Each step is
 //! announced in the journal before it is taken; killed anywhere, the folder is as before or tracked.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Utc;
+use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 
 use super::aside::{Beside, move_entries, times_like};
@@ -18,7 +19,7 @@ use crate::engine::changes::Tree;
 use crate::engine::pool::{Pool, PoolKind};
 use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::copy::{TreeSize, copy_tree, measure};
-use crate::engine::restore::{remove, stamp};
+use crate::engine::restore::{remove, stamp, unmakable};
 use crate::engine::vault::btrfs::BtrfsVault;
 use crate::engine::{
     Checkpoint, CheckpointKind, EngineError, Health, How, NewCheckpoint, Selection, ioctl, random_id,
@@ -101,6 +102,7 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
         ..
     } = measure(folder.as_fd(), progress)?;
     let mut blockers = occupants(path)?;
+    blockers.extend(no_rights(path, means, folder.as_fd(), progress)?);
     let shown = shown_path(path);
     if means != Means::Adopt {
         blockers.extend(subvolumes.iter().map(|p| Blocker {
@@ -156,6 +158,57 @@ pub fn track_plan(path: &Path, image: Option<&Path>, progress: &dyn Progress) ->
         blockers,
         only_of: None,
     })
+}
+
+/// What this process may not do with the folder, or nobody.
+fn no_rights(
+    path: &Path,
+    means: Means,
+    folder: BorrowedFd<'_>,
+    progress: &dyn Progress,
+) -> Result<Vec<Blocker>> {
+    let blocker = |what: String| Blocker {
+        kind: "rights",
+        pid: None,
+        what,
+        stops: true,
+    };
+    let mut out = Vec::new();
+    let look = || EngineError::io("look at", path);
+    if subvolume::root_info(folder)
+        .map_err(look())?
+        .is_some_and(|i| i.read_only)
+    {
+        out.push(blocker(
+            "it is a read-only subvolume: there is nothing to rewind".into(),
+        ));
+    }
+    let own = rustix::process::geteuid();
+    if own.is_root() {
+        return Ok(out);
+    }
+    if means == Means::Adopt {
+        let uid = bind::stat(folder).map_err(look())?.st_uid;
+        if uid != own.as_raw() {
+            out.push(blocker(format!(
+                "it belongs to user {uid}: only its owner and root can take snapshots of it"
+            )));
+        }
+        return Ok(out);
+    }
+    let parent = path.parent().unwrap_or(path);
+    if rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let parent = shown_path(parent);
+        out.push(blocker(format!("you may not exchange folders in {parent}")));
+    }
+    out.extend(unmakable(folder, progress)?.iter().map(|d| {
+        blocker(format!(
+            "{} cannot be copied: {}",
+            shown_path(&d.path),
+            crate::text::shown(&d.what)
+        ))
+    }));
+    Ok(out)
 }
 
 /// A folder that is tracked now.

@@ -15,7 +15,7 @@ use super::{Blocker, OperationKind, OperationState};
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::changes::Tree;
 use crate::engine::restore::check::{Trust, differences};
-use crate::engine::restore::copy::copy_tree;
+use crate::engine::restore::copy::{copy_tree, measure};
 use crate::engine::{
     CheckpointKind, EngineError, How as By, NewCheckpoint, Selection, State, ioctl, subvolume,
 };
@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::sandbox::bind;
 use crate::sandbox::freeze::Freeze;
 use crate::sandbox::site::{Site, is_own_stub, shows};
-use crate::text::shown_path;
+use crate::text::{shown_path, size};
 
 /// The mark of a workspace that was a subvolume before respool came: it stays one.
 pub(super) const WAS_SUBVOLUME: &str = "was_subvolume";
@@ -39,6 +39,7 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
         .iter()
         .filter_map(|h| occupant(h, site.path()))
         .collect();
+    all.extend(deleted_image(site));
     // what is in no checkpoint would not come along
     all.extend(site.not_covered()?.iter().map(|inside| Blocker {
         kind: "nested",
@@ -47,6 +48,46 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
         stops: true,
     }));
     Ok(all)
+}
+
+/// What should be known of an image that was deleted.
+fn deleted_image(site: &Site) -> Option<Blocker> {
+    let image = site.btrfs().ok()?.0.image()?;
+    (!image.exists()).then(|| Blocker {
+        kind: "image",
+        pid: None,
+        what: format!(
+            "the image {} was deleted: the checkpoints are gone as soon as it is unmounted",
+            shown_path(image)
+        ),
+        stops: false,
+    })
+}
+
+/// A blocker if the disk of the folder has no room for its content, which lies in the pool.
+fn room(site: &Site, progress: &dyn Progress) -> Result<Option<Blocker>> {
+    let path = site.path();
+    if site.record.place != Place::Pool || was_subvolume(&site.record) {
+        return Ok(None); // shared, or not moved
+    }
+    let live = bind::open_folder(path).map_err(EngineError::io("open", path))?;
+    let measured = measure(live.as_fd(), progress)?;
+    let above = path.parent().unwrap_or(path);
+    let vfs = rustix::fs::statvfs(above).map_err(|e| EngineError::io("look at", above)(e.into()))?;
+    let free = vfs.f_bavail.saturating_mul(vfs.f_frsize);
+    // small files take whole blocks
+    let need = measured.bytes + measured.entries * 4096;
+    Ok((need > free).then(|| Blocker {
+        kind: "space",
+        pid: None,
+        what: format!(
+            "its content needs {}, the disk of {} has {} free",
+            size(need),
+            shown_path(above),
+            size(free)
+        ),
+        stops: true,
+    }))
 }
 
 /// What `untrack` will do.
@@ -61,7 +102,7 @@ pub struct UntrackPlan {
 }
 
 /// Makes the plan. Nothing is changed.
-pub fn untrack_plan(site: &Site) -> Result<UntrackPlan> {
+pub fn untrack_plan(site: &Site, progress: &dyn Progress) -> Result<UntrackPlan> {
     let shown = shown_path(site.path());
     let mut kept = site.vault.checkpoints()?.len();
     let steps = if site.copied() {
@@ -79,10 +120,12 @@ pub fn untrack_plan(site: &Site) -> Result<UntrackPlan> {
             format!("put the copy in the place of {shown}, at the same path"),
         ]
     };
+    let mut blockers = untrack_blockers(site)?;
+    blockers.extend(room(site, progress)?);
     Ok(UntrackPlan {
         steps,
         kept,
-        blockers: untrack_blockers(site)?,
+        blockers,
     })
 }
 
@@ -95,7 +138,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     if let Some(e) = stopped_by(path, &untrack_blockers(site)?) {
         return Err(e);
     }
-    site.vault.guard()?;
+    site.btrfs()?.1.room()?;
     let dir = SandboxDir::open(site.btrfs()?.0, &site.record.id)?;
     let log = Log::open(site.dir()?)?;
     let _lock = log.lock(path, PATIENCE)?;
@@ -142,7 +185,7 @@ fn give_back(
     fault_point("untrack-applying");
     let mut new = NewCheckpoint::of(CheckpointKind::Safety, By::Own);
     new.operation = Some(journal.id.clone());
-    let last = site.vault.checkpoint(&new)?.meta.id;
+    let last = site.btrfs()?.1.last_checkpoint(&new)?.meta.id;
     let kept = site.btrfs()?.1.open_state(&State::Checkpoint(last.clone()))?;
     copy_tree(kept.fd(), aside.as_fd(), progress)?;
     fault_point("untrack-copied");

@@ -1,6 +1,7 @@
 //! Where the agent ran: which sandbox a path belongs to, who holds files in it, how its writers are stopped.
 
 pub mod bind;
+pub mod boot;
 pub mod docker;
 pub mod foreground;
 pub mod freeze;
@@ -9,8 +10,10 @@ pub mod inside;
 pub mod manage;
 pub mod mounts;
 pub mod quiet;
+mod rebuilt;
 pub mod registry;
 pub mod remote;
 pub mod settings;
 pub mod site;
+pub mod user_pool;
 pub mod writers;

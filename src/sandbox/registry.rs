@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::bind;
 use super::remote::{self, Line};
 use super::settings::Settings;
 use super::site::Site;
+use super::{bind, rebuilt};
 use crate::durable::replace_file;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
@@ -32,6 +32,8 @@ pub enum PoolEntry {
     Image(ExactPath),
     /// The Btrfs file system that this folder is on.
     Existing(ExactPath),
+    /// This folder, of an ordinary user on a Btrfs file system.
+    Folder(ExactPath),
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -134,30 +136,38 @@ impl Registry {
         std::iter::once(&self.own).chain(&self.others)
     }
 
-    /// The pools of a state folder. A damaged list is rebuilt from what lies there.
+    /// The pools of a state folder. A damaged list is rebuilt from what lies there and what is mounted.
     fn entries(dir: &Path) -> Vec<PoolEntry> {
+        Self::listed_or_found(dir).0
+    }
+
+    /// As [`Registry::entries`]; true if there is a list that cannot be used.
+    fn listed_or_found(dir: &Path) -> (Vec<PoolEntry>, bool) {
         let path = dir.join(LIST);
-        let list: PoolList = match crate::paths::read_file(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
-                tracing::warn!(
-                    "{} is damaged ({e}): looking at the images beside it",
-                    path.display()
-                );
-                PoolList::default()
-            }),
-            Err(e) => {
-                if e.kind() != std::io::ErrorKind::NotFound {
-                    tracing::warn!("{}: {e}: looking at the images beside it", path.display());
-                }
-                PoolList::default()
-            }
+        let (list, damaged) = match crate::paths::read_file(&path) {
+            Ok(bytes) => match serde_json::from_slice::<PoolList>(&bytes) {
+                Ok(list) => (list.pools, None),
+                Err(e) => (rebuilt::from_mounts(dir), Some(e.to_string())),
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (Vec::new(), None),
+            // not this user's: see `hidden`
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => (Vec::new(), None),
+            Err(e) => (rebuilt::from_mounts(dir), Some(e.to_string())),
         };
-        let mut pools = list.pools;
+        if let Some(why) = &damaged {
+            tracing::warn!(
+                "{} is damaged ({}): looking at what is mounted and lies beside it; pools elsewhere that are not mounted \
+                 are not found",
+                crate::text::shown_path(&path),
+                crate::text::shown(why)
+            );
+        }
+        let mut pools = list;
         let default = PoolEntry::Image(ExactPath(dir.join(DEFAULT_IMAGE)));
         if !pools.contains(&default) && dir.join(DEFAULT_IMAGE).is_file() {
             pools.push(default);
         }
-        pools
+        (pools, damaged.is_some())
     }
 
     /// The error for "nothing is known here" where a list of pools exists that this user may not read: what
@@ -187,7 +197,12 @@ impl Registry {
         // another process may be adding one at the same time
         let folder = bind::open_folder(&self.own).map_err(EngineError::io("open", &self.own))?;
         let _lock = catalog::lock_dir(folder, &self.own, std::time::Duration::from_secs(10))?;
-        let mut pools = Self::entries(&self.own);
+        let (mut pools, damaged) = Self::listed_or_found(&self.own);
+        if damaged {
+            rebuilt::keep_aside(&self.own.join(LIST))?;
+        } else if pools.contains(&entry) && self.own.join(LIST).exists() {
+            return Ok(());
+        }
         if !pools.contains(&entry) {
             pools.push(entry);
         }
@@ -216,6 +231,7 @@ impl Registry {
         match entry {
             PoolEntry::Image(image) => Pool::open_image(&image.0, &mnt),
             PoolEntry::Existing(folder) => Pool::open_existing(&folder.0, &mnt),
+            PoolEntry::Folder(folder) => Pool::open_folder(&folder.0),
         }
     }
 
@@ -236,13 +252,29 @@ impl Registry {
         Ok(pool)
     }
 
-    /// Every pool that is listed, opened, or why it cannot be.
+    /// A folder of this user's as a pool, made, opened and remembered.
+    pub fn open_folder(&self, folder: &Path) -> Result<Pool> {
+        self.prepare()?;
+        let pool = Pool::make_in_folder(folder)?;
+        self.remember(PoolEntry::Folder(ExactPath(pool.base_path().to_owned())))?;
+        Ok(pool)
+    }
+
+    /// Every pool that is listed, opened, or why it cannot be. Where entries lead to the same pool (folders of
+    /// one file system) it is given once.
     pub fn pools(&self) -> Vec<(PoolEntry, Result<Pool>)> {
-        let mut out = Vec::new();
+        let mut out: Vec<(PoolEntry, Result<Pool>)> = Vec::new();
         for dir in self.dirs() {
             for entry in Self::entries(dir) {
                 let pool = Self::open(dir, &entry);
-                out.push((entry, pool));
+                let known = |p: &Pool| {
+                    out.iter()
+                        .filter_map(|(_, o)| o.as_ref().ok())
+                        .any(|o| o.base_path() == p.base_path())
+                };
+                if !pool.as_ref().is_ok_and(known) {
+                    out.push((entry, pool));
+                }
             }
         }
         out
@@ -320,10 +352,12 @@ impl Registry {
             dirs.extend(mounted_by(&subvolume::hex(&fsid)));
         }
         for dir in &dirs {
-            if !dir.join("mnt").join(subvolume::hex(&fsid)).exists() {
-                continue;
-            }
+            let mounted = dir.join("mnt").join(subvolume::hex(&fsid)).exists();
             for entry in Self::entries(dir) {
+                // the folder of a user's pool is there without a mount
+                if !mounted && !matches!(entry, PoolEntry::Folder(_)) {
+                    continue;
+                }
                 let pool = match Self::open(dir, &entry) {
                     Ok(pool) if pool.fsid() == fsid => pool,
                     Ok(_) => continue,

@@ -12,7 +12,7 @@ use super::remote::{Ask, Line, Remote};
 use super::settings::Settings;
 use crate::config::project::Project;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
-use crate::engine::pool::Pool;
+use crate::engine::pool::{Pool, PoolKind};
 use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::BtrfsVault;
 use crate::engine::vault::copy::{CopyDir, CopyVault, open_root};
@@ -187,7 +187,15 @@ impl Site {
         };
         match subvolume::root_info(&live).map_err(EngineError::io("look at", &record.path))? {
             Some(info) if subvolume::hex(&info.uuid) == record.live_uuid => Ok(live),
-            _ => Err(not_managed()),
+            other => Err(EngineError::OtherRoot {
+                path: record.path.clone(),
+                what: "subvolume",
+                recorded: format!("the uuid {}", record.live_uuid),
+                present: other.map_or_else(
+                    || "a folder and no subvolume".into(),
+                    |i| format!("the uuid {}", subvolume::hex(&i.uuid)),
+                ),
+            }),
         }
     }
 
@@ -235,7 +243,9 @@ impl Site {
     /// How its writers are stopped.
     pub fn freezer(&self) -> Result<StopHolders> {
         let here = self.here()?;
-        let top = here.btrfs.as_ref().map(|(pool, _)| pool.mount().to_owned());
+        let mounted = |pool: &Pool| !matches!(pool.kind(), PoolKind::Folder { .. });
+        let pool = here.btrfs.as_ref().map(|(pool, _)| pool);
+        let top = pool.filter(|p| mounted(p)).map(|p| p.mount().to_owned());
         Ok(StopHolders {
             device: here.device,
             tree: top.map(|top| (top, here.tree_id)),

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::answer::View;
 use super::tenant::sweep_all;
 use crate::failure::{Kind, Report};
+use crate::paths::SYSTEM_STATE;
 use crate::progress::Progress;
 use crate::sandbox::manage::{Manage, Printed, Verb};
 
@@ -68,7 +69,9 @@ fn command(view: &View, order: &Manage) -> io::Result<Command> {
     {
         command.env("SUDO_USER", user.name);
     }
-    command.arg("--state-dir").arg(&view.realm.dir);
+    if view.realm.dir != Path::new(SYSTEM_STATE) {
+        command.arg("--state-dir").arg(&view.realm.dir);
+    }
     command.arg(format!("--behalf={}:{}", view.peer.uid, view.peer.pid));
     for (wanted, flag) in [
         (order.json, "--json"),

@@ -6,7 +6,8 @@ use super::backend::{Result, TrackedHere};
 use crate::progress::Progress;
 use crate::rewind::adopt::recover_adoptions;
 use crate::rewind::offer::{self, Offer, VaultKind, Wish};
-use crate::text::{shell_word, shown_path};
+use crate::rewind::track::Means;
+use crate::text::shell_word;
 use crate::timeline::desk::Desk;
 
 /// The user that the backend works for.
@@ -43,14 +44,8 @@ pub fn track(desk: &Desk, user: &User, offer: &Offer, progress: &dyn Progress) -
     let tracked = offer::accept(desk, offer, progress)?;
     let mut hints = swept.unreadable;
     hints.extend(tracked.hints);
-    let moved = offer.wish.vault == VaultKind::Btrfs;
-    if moved {
+    if offer.wish.vault == VaultKind::Btrfs && offer.plan.means != Means::Adopt {
         hints.push("a shell that stands in the folder sees the old one: run cd \"$PWD\" there".into());
-    } else if !rustix::process::geteuid().is_root() {
-        hints.push(format!(
-            "the checkpoints belong to you: your own processes, the agent's too, can remove them ({})",
-            shown_path(&desk.registry.copies())
-        ));
     }
     Ok(TrackedHere {
         sandbox: tracked.record.id,

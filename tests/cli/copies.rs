@@ -221,7 +221,12 @@ fn p032_p105_a_replaced_workspace_is_refused() {
         &["-s", lab.ws_text(), "changes", &id, "now"],
     ] {
         let e = lab.fails(3, args);
-        assert!(e.contains("is no longer the managed folder"), "{e}");
+        assert!(
+            e.contains("is no longer the managed folder: recorded is inode "),
+            "{e}"
+        );
+        let now = format!("now it is inode {}", lab.ws().metadata().expect("there").ino());
+        assert!(e.contains(&now), "{e}");
     }
     assert_eq!(lab.read("f"), "v1");
     assert_eq!(lab.ok(&["sandboxes"])[0]["mounted"], false);

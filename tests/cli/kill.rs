@@ -28,8 +28,8 @@ const REWIND: &[&str] = &[
     "rewind-marked",
     "rewind-closed",
 ];
-/// Reached only where something fails, or on the copy vault: in tests of their own.
-const ELSEWHERE: &[&str] = &["rewind-rolling-back", "checkpoint-read"];
+/// Reached only where something fails, on the copy vault, or by an ordinary user: in tests of their own.
+const ELSEWHERE: &[&str] = &["rewind-rolling-back", "checkpoint-read", "checkpoint-moved"];
 
 /// What comes after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -27,6 +27,10 @@ fn p071_folders_of_the_system_homes_and_respools_own() {
     }
     // the invoking user's home, wherever it is
     refused(&lab, &lab.dir().join("home"), "your home");
+    // and how much that would be
+    std::fs::write(lab.dir().join("home/large"), vec![1; 3 << 20]).expect("write");
+    refused(&lab, &lab.dir().join("home"), "files and folders, 3.");
+    refused(&lab, Path::new("/"), "(");
     // an agent's conversations
     refused(&lab, &lab.store(), "conversation");
     refused(&lab, &lab.dir().join("home/.openhands"), "conversation");

@@ -539,3 +539,89 @@ pub fn with_input(mut command: Command, input: &[u8]) -> std::process::Output {
     writer.join().expect("writer");
     out
 }
+
+/// A user and group without any rights of root.
+pub const USER: u32 = 12321;
+
+/// A Btrfs that is not respool's, mounted at `disk` in a folder of its own that every user may enter.
+pub struct HostBtrfs {
+    pub dir: TestDir,
+}
+
+impl HostBtrfs {
+    /// Mounted with these options beside `loop`.
+    pub fn new(options: &str) -> Self {
+        need_root();
+        let it = Self { dir: TestDir::new() };
+        let image = it.dir.join("disk.img");
+        let file = File::create(&image).expect("image");
+        file.set_len(512 << 20).expect("image");
+        std::fs::create_dir(it.point()).expect("mkdir");
+        run("mkfs.btrfs", &["-q".as_ref(), image.as_os_str()]);
+        it.mount(options);
+        std::os::unix::fs::chown(it.point(), Some(0), Some(0)).expect("owner");
+        for folder in [it.dir.path(), &it.point()] {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("mode");
+        }
+        it
+    }
+    pub fn mount(&self, options: &str) {
+        let options = format!("loop,{options}");
+        let image = self.dir.join("disk.img");
+        run(
+            "mount",
+            &[
+                "-o".as_ref(),
+                options.as_ref(),
+                image.as_os_str(),
+                self.point().as_os_str(),
+            ],
+        );
+    }
+    pub fn point(&self) -> PathBuf {
+        self.dir.join("disk")
+    }
+    /// A folder of the user's on it.
+    pub fn of_user(&self, name: &str) -> PathBuf {
+        let path = self.point().join(name);
+        std::fs::create_dir_all(&path).expect("mkdir");
+        std::os::unix::fs::chown(&path, Some(USER), Some(USER)).expect("owner");
+        path
+    }
+}
+
+impl Drop for HostBtrfs {
+    fn drop(&mut self) {
+        let mut points = mounts_below(self.dir.path());
+        points.retain(|p| *p == self.point());
+        for point in points {
+            if let Err(e) = rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()) {
+                eprintln!("cannot unmount {}: {e}", point.display());
+            }
+        }
+    }
+}
+
+/// Runs a tool to its end, which must be a success.
+pub fn run(program: &str, args: &[&std::ffi::OsStr]) -> String {
+    let out = Command::new(program).args(args).output().expect(program);
+    let (said, wrong) = (
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr),
+    );
+    assert!(out.status.success(), "{program} {args:?}: {said}{wrong}");
+    said.into_owned()
+}
+
+/// `program` as [`USER`], with that group alone and an empty environment.
+pub fn as_user(program: &Path) -> Command {
+    let id = USER.to_string();
+    let mut c = Command::new("setpriv");
+    c.args(["--reuid", &id, "--regid", &id, "--clear-groups"])
+        .arg(program)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(std::process::Stdio::null());
+    c
+}

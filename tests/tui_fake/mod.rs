@@ -581,6 +581,8 @@ pub fn offer(dir: &Path, vault: VaultKind) -> Offer {
             only_of: None,
         },
         image: None,
+        own: None,
+        boot: respool::rewind::boot::Boot::Nothing,
     }
 }
 

@@ -1,7 +1,6 @@
 //! A vault and the tree that it keeps, in memory or on disk.
 
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use respool::engine::vault::copy::{CopyDir, root_id};
@@ -133,6 +132,7 @@ macro_rules! ground_on_disk {
                 std::os::unix::fs::symlink(target, self.at(path)).expect("symlink");
             }
             fn chmod(&self, path: &str, mode: u32) {
+                use std::os::unix::fs::PermissionsExt;
                 let mode = std::fs::Permissions::from_mode(mode);
                 std::fs::set_permissions(self.at(path), mode).expect("chmod");
             }
@@ -164,6 +164,8 @@ impl Disk for Btrfs {
         &self.sandbox.live
     }
 }
+
+pub(crate) use ground_on_disk;
 
 ground_on_disk!(Btrfs);
 

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, IFlags, OFlags, ftruncate, ioctl_getflags, linkat, ren
 use rustix::io::Errno;
 
 use super::apply::{Apply, make, on, refuse_changed, stage_name, unchanged};
-use super::attrs::{Attrs, open_up, set_flags, set_flags_of, write};
+use super::attrs::{Attrs, open_up, set_flags, set_flags_of, write, write_times};
 use super::data::share_or_copy;
 use super::plan::Sync;
 use crate::engine::changes::node::stat_at;
@@ -51,7 +51,18 @@ impl Apply<'_> {
                 return Err(refuse_changed(b, i));
             }
         }
-        fill(&live, source, want.flags, sync.content).map_err(on("write", b, i))
+        let filled = fill(&live, source, want.flags, sync.content);
+        if filled.is_err()
+            && let Some(was) = sync.was
+        {
+            // without space or quota the kernel may show a new time that is not on the disk: the safety checkpoint
+            // has the true one, and what is taken back is compared with that
+            let (to, name) = self.at_b.place(i)?;
+            if let Err(e) = write_times(to, name, self.a.node(was)) {
+                tracing::debug!("the times of a file that could not be written: {e}");
+            }
+        }
+        filled.map_err(on("write", b, i))
     }
 
     /// Gives every name of the file to a new inode with the target's bytes.

@@ -25,6 +25,7 @@ pub(in crate::engine) use source::Objects;
 pub use check::{Trust, differences};
 pub use copy::{CopyStats, TreeSize, copy_tree, measure};
 pub use measure::measure_without;
+pub use rights::unmakable;
 
 use super::changes::compare::{Pair, settled};
 use super::changes::delta::deltas;
@@ -48,6 +49,41 @@ pub fn restore(
     selection: &Selection,
     progress: &dyn Progress,
 ) -> Result<Restored> {
+    let (a, b, plan) = planned_on_disk(safety, target, selection, progress)?;
+    if progress.cancelled() {
+        return Err(EngineError::Cancelled);
+    }
+    if !plan.is_empty() {
+        let source = Source::Disk(Dirs::new(target.root, &b));
+        apply::Apply::new(live, &a, (source, &b), progress).run(&plan)?;
+    }
+    Ok(Restored { changed: plan.inodes })
+}
+
+/// What of `target` this process has no right to bring back; at most 100. `safety` is a snapshot of the live tree.
+pub fn denied(
+    safety: &Tree<'_>,
+    target: &Tree<'_>,
+    selection: &Selection,
+    progress: &dyn Progress,
+) -> Result<Vec<Difference>> {
+    let (a, b, plan) = planned_on_disk(safety, target, selection, progress)?;
+    let (mut in_a, mut in_b) = (Dirs::new(safety.root, &a), Dirs::new(target.root, &b));
+    rights::denied(&a, &b, &plan, &mut |target, i| {
+        if target {
+            rights::on_disk(&mut in_b, &b, i)
+        } else {
+            rights::on_disk(&mut in_a, &a, i)
+        }
+    })
+}
+
+fn planned_on_disk(
+    safety: &Tree<'_>,
+    target: &Tree<'_>,
+    selection: &Selection,
+    progress: &dyn Progress,
+) -> Result<(Walked, Walked, plan::Plan)> {
     let (a, b) = match selected(selection)? {
         None => walk_both(safety, target, progress)?,
         Some(paths) => {
@@ -64,14 +100,7 @@ pub fn restore(
         progress,
     };
     let plan = planned(&pair)?;
-    if progress.cancelled() {
-        return Err(EngineError::Cancelled);
-    }
-    if !plan.is_empty() {
-        let source = Source::Disk(Dirs::new(target.root, &b));
-        apply::Apply::new(live, &a, (source, &b), progress).run(&plan)?;
-    }
-    Ok(Restored { changed: plan.inodes })
+    Ok((a, b, plan))
 }
 
 fn selected(selection: &Selection) -> Result<Option<Vec<select::Names>>> {
@@ -121,8 +150,10 @@ impl Recorded {
     }
 
     /// What this process has no right to bring back.
-    pub fn denied(&self) -> Vec<Difference> {
-        rights::denied(&self.a, &self.b, &self.plan)
+    pub fn denied(&self) -> Result<Vec<Difference>> {
+        rights::denied(&self.a, &self.b, &self.plan, &mut |target, i| {
+            Ok(rights::recorded(if target { &self.b } else { &self.a }, i))
+        })
     }
 
     /// As [`restore`]. Before anything is changed, every content that is needed is compared with its hash;

@@ -2,16 +2,32 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags};
 
 use crate::engine::{EngineError, Result};
 
+/// Opens a folder to empty it. Without root its mode may stand in the way: then it is opened up.
 fn open(parent: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+    let opened = rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty());
+    if rustix::process::geteuid().is_root() {
+        return Ok(opened?);
+    }
+    if let Err(rustix::io::Errno::ACCESS) = opened {
+        let handle = rustix::fs::openat(parent.as_fd(), name, flags | OFlags::PATH, Mode::empty())?;
+        let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        rustix::fs::chmod(path, Mode::RWXU)?;
+        return Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?);
+    }
+    let folder = opened?;
+    let mode = rustix::fs::fstat(&folder)?.st_mode;
+    if mode & 0o700 != 0o700 {
+        rustix::fs::fchmod(&folder, Mode::RWXU)?;
+    }
+    Ok(folder)
 }
 
 /// Takes the immutable and append-only flags off a file or folder. Nothing else is ever opened.
@@ -57,7 +73,7 @@ pub fn empty(folder: &OwnedFd, path: &Path) -> Result<()> {
     clear(folder).map_err(EngineError::io("empty", path))
 }
 
-fn clear(folder: &OwnedFd) -> io::Result<()> {
+pub(in crate::engine) fn clear(folder: &OwnedFd) -> io::Result<()> {
     for (name, kind) in names(folder)? {
         let dir = match kind {
             FileType::Directory => true,

@@ -117,6 +117,21 @@ impl BtrfsVault {
     /// As [`BtrfsVault::checkpoint`], with the clock given.
     pub fn checkpoint_at(&self, new: &NewCheckpoint, time: DateTime<Utc>) -> Result<Checkpoint> {
         self.guard.check()?;
+        self.take(new, time)
+    }
+
+    /// The checkpoint from which the folder is given back: taken even where the image was deleted.
+    pub fn last_checkpoint(&self, new: &NewCheckpoint) -> Result<Checkpoint> {
+        self.room()?;
+        self.take(new, Utc::now())
+    }
+
+    /// An error if there is no room to give the folder back.
+    pub fn room(&self) -> Result<()> {
+        self.guard.room()
+    }
+
+    fn take(&self, new: &NewCheckpoint, time: DateTime<Utc>) -> Result<Checkpoint> {
         // held until the snapshot is made: the order of the sequence is that of the states
         let _lock = self.lock()?;
         let last = self.last()?;

@@ -226,9 +226,18 @@ pub fn open_root(path: &Path, root: Option<&crate::engine::catalog::RootId>) -> 
         Err(_) => return Err(replaced()),
     };
     let found = root_id(&fd).map_err(EngineError::io("look at", path))?;
-    if Some(&found) == root {
-        Ok(fd)
-    } else {
-        Err(replaced())
+    let words = |r: &crate::engine::catalog::RootId| {
+        let born = DateTime::from_timestamp(r.born.0, r.born.1).unwrap_or_default();
+        format!("inode {} of {}", r.ino, born.format("%Y-%m-%d %H:%M:%S UTC"))
+    };
+    match root {
+        Some(root) if found == *root => Ok(fd),
+        Some(root) => Err(EngineError::OtherRoot {
+            path: path.to_owned(),
+            what: "folder",
+            recorded: words(root),
+            present: words(&found),
+        }),
+        None => Err(replaced()),
     }
 }

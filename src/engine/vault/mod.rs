@@ -7,14 +7,27 @@ pub mod memory;
 use std::path::{Path, PathBuf};
 
 use super::{
-    Change, Checkpoint, CheckpointId, Content, Difference, Entry, NewCheckpoint, Reader, Restored, Result,
-    Selection, State,
+    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, Reader,
+    Restored, Result, Selection, State,
 };
 use crate::progress::Progress;
 
 pub use btrfs::{BtrfsVault, StateRoot};
 pub use copy::CopyVault;
 pub use memory::MemoryVault;
+
+/// The error for what a process has no right to bring back.
+fn no_right(first: &Difference) -> EngineError {
+    EngineError::Refused {
+        why: format!(
+            "{} cannot be brought back: {}",
+            crate::text::shown_path(&first.path),
+            first.what
+        ),
+        path: Some(first.path.clone()),
+        hint: Some("run it as root, or go back to other paths only: --path PATH".into()),
+    }
+}
 
 /// Keeps the checkpoints of one part of one sandbox. All paths are relative to the part's root. The real
 /// one is on Btrfs; the fake in memory behaves the same for everything above the engine.

@@ -14,7 +14,7 @@ use super::super::super::{
 use super::{BtrfsVault, CHECKPOINT_XATTR, part_name};
 
 /// All kinds of parts, to see which a checkpoint has.
-const PARTS: [PartKind; 4] = [
+pub(super) const PARTS: [PartKind; 4] = [
     PartKind::Workspace,
     PartKind::Container,
     PartKind::DockerVolume,

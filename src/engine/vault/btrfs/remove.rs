@@ -4,9 +4,11 @@ use rustix::fs::AtFlags;
 
 use super::super::super::catalog::{lock_dir, names, read_xattr, reopen};
 use super::super::super::subvolume::{self, open_dir, root_info};
-use super::super::super::{CheckpointId, EngineError, Health, Result, ioctl};
+use super::super::super::{CheckpointId, EngineError, Health, Result, ioctl, random_id};
 use super::list::Name;
+use super::state::remove_temp;
 use super::{BtrfsVault, CHECKPOINT_XATTR, PATIENCE};
+use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::text;
 
@@ -82,10 +84,33 @@ impl BtrfsVault {
                     path: one,
                 });
             }
-            subvolume::destroy(dir, &part).map_err(EngineError::io("remove the snapshot", &one))?;
+            if rustix::process::geteuid().is_root() {
+                subvolume::destroy(dir, &part).map_err(EngineError::io("remove the snapshot", &one))?;
+            }
+        }
+        if !rustix::process::geteuid().is_root() {
+            return self.remove_moved(name, &path);
         }
         rustix::fs::unlinkat(&self.snaps, name.text().as_str(), AtFlags::REMOVEDIR)
             .map_err(|e| EngineError::io("remove the checkpoint", &path)(e.into()))
+    }
+
+    /// As a user a snapshot is emptied file by file: that is done out of the way, where what is half removed is
+    /// never taken for a checkpoint, and the next sweep finishes it.
+    fn remove_moved(&self, name: &Name, path: &std::path::Path) -> Result<()> {
+        let tmp = self.sandbox.path().join("tmp");
+        let parent = self.sandbox.folder("tmp")?;
+        let again = reopen(&parent).map_err(EngineError::io("open", &tmp))?;
+        let lock = lock_dir(again, &tmp, PATIENCE)?;
+        let moved = random_id(&std::process::id().to_string());
+        rustix::fs::renameat(&self.snaps, name.text().as_str(), &parent, moved.as_str())
+            .map_err(|e| EngineError::io("remove the checkpoint", path)(e.into()))?;
+        fault_point("checkpoint-moved");
+        let one = tmp.join(&moved);
+        let dir = open_dir(&parent, &moved).map_err(EngineError::io("open", &one))?;
+        let dir = lock_dir(dir, &one, PATIENCE)?;
+        drop(lock);
+        remove_temp(&parent, &dir, &moved).map_err(EngineError::io("remove the snapshot", &one))
     }
 
     /// Removes what crashes left: directories of checkpoints that have no snapshot (nobody is making one:

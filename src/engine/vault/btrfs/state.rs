@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode};
 use super::super::super::catalog::{lock_dir, names, reopen};
 use super::super::super::subvolume::{self, open_dir, root_info};
 use super::super::super::{EngineError, Health, PartKind, Result, State, ioctl, random_id};
+use super::list::PARTS;
 use super::{BtrfsVault, PATIENCE, part_name};
 use crate::process::fault_point;
 
@@ -57,11 +58,14 @@ impl Drop for Temp {
     }
 }
 
-fn remove_temp(parent: &OwnedFd, dir: &File, name: &str) -> std::io::Result<()> {
-    match subvolume::destroy(dir, TREE) {
-        Ok(()) => {}
-        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
-        Err(e) => return Err(e),
+pub(super) fn remove_temp(parent: &OwnedFd, dir: &File, name: &str) -> std::io::Result<()> {
+    // a checkpoint that a user removes is moved here first
+    for tree in std::iter::once(TREE).chain(PARTS.map(part_name)) {
+        match subvolume::destroy(dir, tree) {
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(e) => return Err(e),
+        }
     }
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR).map_err(Into::into)
 }
@@ -92,7 +96,7 @@ impl BtrfsVault {
     }
 
     fn now(&self) -> Result<StateRoot> {
-        self.guard.check()?;
+        self.guard.room()?; // a snapshot that goes away again
         let parent = self.sandbox.folder("tmp")?;
         let path = self.sandbox.path().join("tmp");
         let again = reopen(&parent).map_err(EngineError::io("open", &path))?;

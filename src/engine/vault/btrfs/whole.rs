@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::Vault;
+use super::super::{Vault, no_right};
 use super::{BtrfsVault, StateRoot};
 use crate::engine::changes::{Tree, changes};
 use crate::engine::restore::check::{Trust, differences};
-use crate::engine::restore::restore;
+use crate::engine::restore::{denied, restore};
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
     Reader, Restored, Result, Selection, State, ioctl, space, subvolume,
@@ -109,9 +109,28 @@ impl Vault for BtrfsVault {
     ) -> Result<Restored> {
         let from = self.open_state(from)?;
         let target = self.open_state(&State::Checkpoint(target.clone()))?;
+        if !rustix::process::geteuid().is_root()
+            && let Some(first) = denied(&tree(&from), &tree(&target), selection, progress)?.first()
+        {
+            return Err(no_right(first));
+        }
         let restored = restore(self.live_fd(), &tree(&from), &tree(&target), selection, progress)?;
         ioctl::fs_sync(self.live_fd()).map_err(EngineError::io("sync", self.sandbox().path()))?;
         Ok(restored)
+    }
+
+    fn denied(
+        &self,
+        target: &CheckpointId,
+        selection: &Selection,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Difference>> {
+        if rustix::process::geteuid().is_root() {
+            return Ok(Vec::new());
+        }
+        let now = self.open_state(&State::Now)?;
+        let target = self.open_state(&State::Checkpoint(target.clone()))?;
+        denied(&tree(&now), &tree(&target), selection, progress)
     }
 
     fn verify(

@@ -12,8 +12,8 @@ use crate::engine::changes::node::{Node, Walked};
 use crate::engine::changes::recorded_changes;
 use crate::engine::changes::walk::{threads, walk_without};
 use crate::engine::restore::Recorded;
-use crate::engine::vault::Vault;
 use crate::engine::vault::btrfs::look::{entries_in, entries_in_for, read_in, read_in_for};
+use crate::engine::vault::{Vault, no_right};
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, FileType, NewCheckpoint,
     PartKind, Reader, Restored, Result, Selection, State,
@@ -37,13 +37,13 @@ fn touches(selection: &Selection, path: &Path) -> bool {
 
 impl Planned {
     /// What cannot be brought back.
-    fn denied(&self) -> Vec<Difference> {
+    fn denied(&self) -> Result<Vec<Difference>> {
         let mut all = self.in_the_way.clone();
         if !rustix::process::geteuid().is_root() {
-            all.extend(self.recorded.denied());
+            all.extend(self.recorded.denied()?);
         }
         all.truncate(100);
-        all
+        Ok(all)
     }
 }
 
@@ -221,16 +221,8 @@ impl Vault for CopyVault {
         // no content goes away meanwhile
         let _lock = self.lock()?;
         let planned = self.planned(from, target, selection, progress)?;
-        if let Some(first) = planned.denied().first() {
-            return Err(EngineError::Refused {
-                why: format!(
-                    "{} cannot be brought back: {}",
-                    crate::text::shown_path(&first.path),
-                    first.what
-                ),
-                path: Some(first.path.clone()),
-                hint: Some("run it as root, or go back to other paths only: --path PATH".into()),
-            });
+        if let Some(first) = planned.denied()?.first() {
+            return Err(no_right(first));
         }
         let damaged = |path: PathBuf, e: std::io::Error| lost(target, &path, &e);
         let restored = planned.recorded.run(live, &self.objects, &damaged, progress)?;
@@ -244,7 +236,7 @@ impl Vault for CopyVault {
         selection: &Selection,
         progress: &dyn Progress,
     ) -> Result<Vec<Difference>> {
-        Ok(self.planned(&State::Now, target, selection, progress)?.denied())
+        self.planned(&State::Now, target, selection, progress)?.denied()
     }
 
     fn verify(
