@@ -33,6 +33,25 @@ fn a_rewind_and_its_undo() {
 }
 
 #[test]
+fn keys_before_the_conversation_is_read_are_told_so() {
+    let mut script = tui_fake::script();
+    script.gates.extend(["tail", "timeline"]);
+    let mut tui = Tui::new(script, (120, 40));
+    tui.send(respool::tui::message::Msg::Start);
+    for key in ["u", "U", "c"] {
+        tui.rush(key);
+        tui.wait("the conversation is still being read");
+        assert!(!tui.screen().contains("not tracked"), "{}", tui.screen());
+    }
+    tui.fake.open_gate("tail");
+    tui.fake.open_gate("timeline");
+    tui.wait("Add tags to notes");
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("Rewind to just before message 3?");
+}
+
+#[test]
 fn enter_esc_and_the_opening_key_never_confirm() {
     let mut tui = Tui::started(tui_fake::script(), (120, 40));
     at_message_3(&mut tui);
