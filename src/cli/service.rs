@@ -6,6 +6,7 @@ use super::app::App;
 use super::output::{Done, Failure};
 use crate::failure::Kind;
 use crate::service::SOCKET;
+use crate::service::manage::mount_all;
 use crate::service::server::{Socket, serve};
 use crate::text::shown_path;
 
@@ -25,6 +26,8 @@ pub fn run(app: &App, socket: Option<PathBuf>) -> Done {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     app.desk.registry.prepare()?;
     let socket = Socket::open(&path)?;
+    // nobody is served before what he may write to is there
+    mount_all(&app.desk.registry);
     app.out.say(format!("respool: serving at {}", shown_path(&path)));
     let bar = app.bar();
     serve(&socket, app.desk.registry.clone(), &bar)?;

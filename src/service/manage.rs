@@ -12,11 +12,12 @@ use nix::unistd::{Pid, Uid, User};
 use serde_json::Value;
 
 use super::answer::View;
-use super::tenant::sweep_all;
+use super::tenant::{all_of, sweep_all};
 use crate::failure::{Kind, Report};
 use crate::paths::SYSTEM_STATE;
 use crate::progress::Progress;
 use crate::sandbox::manage::{Manage, Printed, Verb};
+use crate::sandbox::registry::Registry;
 
 /// What is printed at most.
 const MOST: u64 = 64 << 20;
@@ -60,17 +61,42 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
     Ok(printed)
 }
 
-fn command(view: &View, order: &Manage) -> io::Result<Command> {
+/// Mounts the pools of the service's own state and of all users' states, and shows their workspaces again, as after a
+/// start of the machine. One that cannot be mounted holds up no other.
+pub fn mount_all(state: &Registry) {
+    let users = all_of(state).into_iter().map(Some);
+    for dir in std::iter::once(None).chain(users) {
+        let dir = dir.unwrap_or_else(|| state.state_dir().to_owned());
+        let mounted = own_program(&dir).and_then(|mut c| c.args(["pool", "mount"]).output());
+        match mounted {
+            Ok(out) if out.status.success() => {}
+            Ok(out) => tracing::warn!(
+                "{}: {}",
+                dir.display(),
+                String::from_utf8_lossy(&out.stderr).trim()
+            ),
+            Err(e) => tracing::warn!("{}: {e}", dir.display()),
+        }
+    }
+}
+
+/// This program on a state folder, with nothing of the environment that the service was started in.
+fn own_program(dir: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // nothing of the environment that the service was started in, and nothing of the client's
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    if dir != Path::new(SYSTEM_STATE) {
+        command.arg("--state-dir").arg(dir);
+    }
+    command.current_dir("/").stdin(Stdio::null());
+    Ok(command)
+}
+
+fn command(view: &View, order: &Manage) -> io::Result<Command> {
+    let mut command = own_program(&view.realm.dir)?;
     if let Ok(Some(user)) = User::from_uid(Uid::from_raw(view.peer.uid))
         && view.peer.uid != 0
     {
         command.env("SUDO_USER", user.name);
-    }
-    if view.realm.dir != Path::new(SYSTEM_STATE) {
-        command.arg("--state-dir").arg(&view.realm.dir);
     }
     command.arg(format!("--behalf={}:{}", view.peer.uid, view.peer.pid));
     for (wanted, flag) in [
@@ -83,11 +109,7 @@ fn command(view: &View, order: &Manage) -> io::Result<Command> {
         }
     }
     order.verb.words(&mut command);
-    command
-        .current_dir(Path::new("/"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 

@@ -97,14 +97,19 @@ fn mounted_below(dir: &Path) -> io::Result<bool> {
     Ok(all.iter().any(|m| m.point.starts_with(dir)))
 }
 
-/// Removes the states of all users whose own folder is gone and of which nothing is mounted.
-pub fn sweep_all(state: &Registry) {
+/// The folders of all users' states.
+pub fn all_of(state: &Registry) -> Vec<PathBuf> {
     let users = state.state_dir().join(USERS);
     let dirs = |path: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(path).into_iter().flatten();
         entries.filter_map(|e| Some(e.ok()?.path())).collect()
     };
-    for dir in dirs(&users).iter().flat_map(|user| dirs(user)) {
+    dirs(&users).iter().flat_map(|user| dirs(user)).collect()
+}
+
+/// Removes the states of all users whose own folder is gone and of which nothing is mounted.
+pub fn sweep_all(state: &Registry) {
+    for dir in all_of(state) {
         let Ok(bytes) = fs::read(dir.join(ORIGIN)) else {
             continue;
         };

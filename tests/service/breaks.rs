@@ -106,6 +106,25 @@ fn it_ends_when_told_and_takes_the_place_of_a_dead_one() {
     s.ok(&["checkpoint"]);
 }
 
+/// As after a start of the machine: nothing is mounted when the service starts, everything is when it serves.
+#[test]
+fn workspaces_are_back_before_anybody_is_served() {
+    let mut s = Served::new();
+    let ws = s.tracked();
+    let id = s.ok(&["checkpoint"])["checkpoint"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    s.stop();
+    assert_eq!(s.root(&["pool", "unmount"]).0, 0);
+    assert_eq!(std::fs::read_dir(&ws).expect("the folder").count(), 0);
+    let out = s.shell("cd project && echo early > write");
+    assert!(!out.status.success(), "the empty folder takes no write");
+    s.start(&[]);
+    assert_eq!(std::fs::read(ws.join("a")).expect("a"), b"one\n");
+    s.ok(&["--yes", "rewind", &id]);
+}
+
 #[test]
 fn a_socket_that_is_not_roots_is_not_trusted() {
     let s = Served::new();
