@@ -2,13 +2,20 @@
 
 use std::path::Path;
 
+use rustix::fs::Access;
 use serde::Serialize;
 
 use super::app::App;
+use super::hooks::binary;
 use super::output::Done;
+use super::run::folders;
 use crate::failure::Kind;
+use crate::rewind::track::{Means, means};
 use crate::sandbox::docker::containers;
-use crate::text::{shown_path, size};
+use crate::sandbox::foreground::find_program;
+use crate::sandbox::inside::PROGRAMS;
+use crate::text::{shell_word, shown, shown_path, size};
+use crate::watch::hooks::{State as Hooked, status};
 
 /// One check.
 #[derive(Debug, Serialize)]
@@ -44,28 +51,130 @@ fn knows_btrfs() -> bool {
 }
 
 fn state_space(app: &App) -> Check {
+    const HINT: &str = "free space, or name another folder: --state-dir DIR";
     let dir = app.desk.registry.state_dir();
     let there = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("/"));
-    match rustix::fs::statvfs(there) {
-        Ok(v) => {
-            let free = v.f_bavail.saturating_mul(v.f_frsize);
-            let detail = format!("{} has {} free", shown_path(dir), size(free));
-            check(
-                "space",
-                true,
-                free > 256 << 20,
-                detail,
-                "free space, or name another folder: --state-dir DIR",
-            )
+    let free = match rustix::fs::statvfs(there) {
+        Ok(v) => v.f_bavail.saturating_mul(v.f_frsize),
+        Err(e) => return check("space", true, false, format!("{}: {e}", shown_path(there)), HINT),
+    };
+    let writable = rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    let detail = if writable {
+        format!("{} has {} free", shown_path(dir), size(free))
+    } else {
+        format!("{} cannot be written by you", shown_path(dir))
+    };
+    check("space", true, writable && free > 256 << 20, detail, HINT)
+}
+
+/// Which vaults this user can use for the folder that he is in.
+fn vaults(app: &App, root: bool) -> [Check; 2] {
+    let here = shell_word(&app.cwd);
+    let on_btrfs = matches!(means(&app.cwd), Ok(Means::Adopt | Means::Exchange));
+    let loops = Path::new("/dev/loop-control").exists();
+    let detail = match (root, on_btrfs, knows_btrfs(), loops) {
+        (_, _, false, _) => "this kernel has no Btrfs",
+        (_, true, ..) if root => "snapshots on the Btrfs that this folder is on",
+        (_, true, ..) => "this folder is on Btrfs; tracking it needs root",
+        (_, false, _, false) => "needs loop devices, as this folder is on no Btrfs",
+        (true, ..) => "snapshots on a loop image",
+        (false, ..) => "snapshots on a loop image; needs root",
+    };
+    let works = root && knows_btrfs() && (on_btrfs || loops);
+    let mend = if root {
+        "sudo modprobe btrfs loop   (in a container: start it with access to /dev); copies work without"
+            .to_owned()
+    } else {
+        format!("sudo respool track {here}")
+    };
+    let copies = "copies: nothing is moved, no root, any file system";
+    [
+        check("vault-btrfs", false, works, detail, &mend),
+        check("vault-copy", false, true, copies, ""),
+    ]
+}
+
+/// Whether the kernel tells who writes to a Btrfs: from 6.8 on, to root.
+fn writers(root: bool, release: &str) -> Check {
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let new = version >= (6, 8);
+    let detail = match (new, root) {
+        (true, true) => "every writer is seen during a rewind (fanotify)",
+        (true, false) => "writers with open files are seen during a rewind; all of them as root",
+        (false, _) => "writers with open files are seen during a rewind; all of them from Linux 6.8 on",
+    };
+    check(
+        "writers",
+        false,
+        new && root,
+        detail,
+        if new { "sudo respool" } else { "a newer kernel" },
+    )
+}
+
+fn agents(app: &App) -> Check {
+    let folders = folders(app);
+    let found: Vec<&str> = PROGRAMS
+        .iter()
+        .copied()
+        .filter(|p| find_program(p.as_ref(), &folders, &app.cwd).is_some())
+        .collect();
+    let read = app.desk.library.agents().join(", ");
+    let detail = if found.is_empty() {
+        "no agent's program is in PATH".to_owned()
+    } else {
+        format!("{} found; conversations can be read of: {read}", found.join(", "))
+    };
+    let hint = "uv tool install openhands --python 3.12   (or start it with its path: respool run -- PATH)";
+    check("agents", false, !found.is_empty(), detail, hint)
+}
+
+fn hooks(app: &App) -> Check {
+    let hint = "respool hooks install openhands --project   (or: respool run -- openhands, which needs none)";
+    let states = binary().and_then(|program| {
+        Ok(status(
+            Some(&app.cwd),
+            &app.who.home,
+            &program,
+            app.desk.registry.named(),
+        )?)
+    });
+    match states {
+        Ok(states) => {
+            let at = states.iter().find(|s| s.state == Hooked::Installed);
+            let detail = at.map_or_else(
+                || "not installed for this folder".to_owned(),
+                |s| format!("installed in {}", shown_path(&s.path)),
+            );
+            check("hooks", false, at.is_some(), detail, hint)
         }
-        Err(e) => check(
-            "space",
-            true,
-            false,
-            format!("{}: {e}", shown_path(there)),
-            "name another folder: --state-dir DIR",
-        ),
+        Err(e) => check("hooks", false, false, e.message, hint),
     }
+}
+
+fn terminal() -> Check {
+    let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(set)
+        .unwrap_or_default();
+    let upper = locale.to_ascii_uppercase();
+    let utf8 = upper.contains("UTF-8") || upper.contains("UTF8");
+    let term = set("TERM").unwrap_or_default();
+    let dumb = term.is_empty() || term == "dumb";
+    let (locale, term) = (shown(&locale), shown(&term));
+    let detail = match (utf8, dumb) {
+        (true, false) => format!("{term}, {locale}"),
+        (false, _) => format!("the locale {locale:?} is not UTF-8: lines and signs may be wrong"),
+        (true, true) => format!("TERM is {term:?}: the screens need a terminal, the commands do not"),
+    };
+    let hint = if utf8 {
+        "use a terminal emulator"
+    } else {
+        "export LANG=C.UTF-8"
+    };
+    check("terminal", false, utf8 && !dumb, detail, hint)
 }
 
 fn pools(app: &App) -> Check {
@@ -96,10 +205,12 @@ fn pools(app: &App) -> Check {
 
 fn conversations(app: &App) -> Check {
     let listing = app.desk.library.list(None);
+    let places: Vec<String> = app.desk.library.places().iter().map(|p| shown_path(p)).collect();
     let detail = format!(
-        "{} found, {} of them damaged",
+        "{} found, {} of them damaged; looked for in {}",
         listing.conversations.len(),
-        listing.damaged.len()
+        listing.damaged.len(),
+        places.join(", ")
     );
     check(
         "conversations",
@@ -110,38 +221,53 @@ fn conversations(app: &App) -> Check {
     )
 }
 
-/// Tells what works here.
-pub fn run(app: &App) -> Done {
+/// Where the tests run, and where nobody has looked.
+const PLATFORMS: &[(&str, &str)] = &[
+    (
+        "Debian 12, root, kernel 6.x",
+        "tested: the whole suite, and in CI",
+    ),
+    ("Debian 12, ordinary user, copy vault", "tested"),
+    ("Ubuntu, Fedora, Arch, openSUSE", "untested"),
+    ("WSL2", "untested"),
+    (
+        "unprivileged containers, dev containers",
+        "untested; the copy vault should do",
+    ),
+    ("macOS, Windows", "not supported"),
+];
+
+fn all(app: &App) -> Vec<Check> {
     let root = rustix::process::geteuid().is_root();
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let user = if root { "root" } else { "an ordinary user" };
     let mut checks = vec![
-        check(
-            "root",
-            true,
-            root,
-            if root { "running as root" } else { "not root" },
-            "run: sudo respool doctor",
-        ),
+        check("user", false, true, format!("running as {user}"), ""),
+        state_space(app),
+    ];
+    checks.extend(vaults(app, root));
+    checks.extend([
         check(
             "btrfs",
-            true,
+            false,
             knows_btrfs(),
-            format!("kernel {}", kernel.trim()),
+            format!("kernel {release}"),
             "load it: sudo modprobe btrfs",
         ),
         check(
             "loop",
-            true,
+            false,
             Path::new("/dev/loop-control").exists(),
             "loop devices hold the pool where the disk is no Btrfs",
             "load it: sudo modprobe loop (in a container: start it with access to /dev)",
         ),
-        state_space(app),
-    ];
+        writers(root, release),
+    ]);
     if root {
         checks.push(pools(app));
     }
-    checks.push(conversations(app));
+    checks.extend([agents(app), conversations(app), hooks(app), terminal()]);
     let docker = containers();
     let detail = docker
         .as_ref()
@@ -153,24 +279,35 @@ pub fn run(app: &App) -> Done {
         detail,
         "only needed for agents in containers",
     ));
+    checks
+}
+
+fn text(app: &App, checks: &[Check]) -> String {
+    let mut out = String::new();
+    for c in checks {
+        let mark = match (c.ok, c.needed) {
+            (true, _) => app.out.paint("32", "ok  "),
+            (false, true) => app.out.paint("31", "FAIL"),
+            (false, false) => app.out.paint("33", "note"),
+        };
+        let hint = c
+            .hint
+            .as_ref()
+            .map_or_else(String::new, |h| format!("\n       {h}"));
+        out += &format!("{mark} {:<14} {}{hint}\n", c.check, c.detail);
+    }
+    out += "\nplatforms\n";
+    for (platform, state) in PLATFORMS {
+        out += &format!("  {platform:<42} {state}\n");
+    }
+    out
+}
+
+/// Tells what works here.
+pub fn run(app: &App) -> Done {
+    let checks = all(app);
     let works = checks.iter().all(|c| c.ok || !c.needed);
-    app.out.result(&checks, || {
-        checks
-            .iter()
-            .map(|c| {
-                let mark = match (c.ok, c.needed) {
-                    (true, _) => app.out.paint("32", "ok  "),
-                    (false, true) => app.out.paint("31", "FAIL"),
-                    (false, false) => app.out.paint("33", "note"),
-                };
-                let hint = c
-                    .hint
-                    .as_ref()
-                    .map_or_else(String::new, |h| format!("\n       {h}"));
-                format!("{mark} {:<14} {}{hint}\n", c.check, c.detail)
-            })
-            .collect()
-    })?;
+    app.out.result(&checks, || text(app, &checks))?;
     if works {
         return Ok(());
     }

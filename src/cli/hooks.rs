@@ -30,7 +30,8 @@ pub fn run(app: &App, command: &HooksCommand) -> Done {
     }
 }
 
-fn binary() -> Result<PathBuf, Failure> {
+/// The program that a hook calls: this one.
+pub fn binary() -> Result<PathBuf, Failure> {
     std::env::current_exe()
         .map_err(|e| Failure::new(Kind::Failed, format!("respool's own path is not known: {e}")))
 }

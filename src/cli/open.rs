@@ -87,10 +87,9 @@ impl Start {
         let workspace = found.0.workspace(&found.1).ok().flatten();
         let registry = &app.desk.registry;
         let site = workspace.as_deref().map(|w| registry.find(w));
-        match site {
-            // of one that cannot be opened the timeline says why
-            Some(Ok(Some(_)) | Err(_)) => return Some(found.1),
-            Some(Ok(None)) | None => {}
+        // of one that cannot be opened the timeline says why
+        if let Some(Ok(Some(_)) | Err(_)) = site {
+            return Some(found.1);
         }
         self.notice = registry
             .hidden()

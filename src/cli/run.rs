@@ -211,7 +211,7 @@ fn program_name(name: &OsStr) -> String {
 
 /// The folders in which programs are looked for: those of `PATH`, and under sudo, which has another one, the
 /// user's own too.
-fn folders(app: &App) -> Vec<PathBuf> {
+pub fn folders(app: &App) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     if app.who.sudo {

@@ -466,7 +466,7 @@ mod tests {
         for _ in 0..2 {
             remember(dir.path(), &own).expect("remembered");
         }
-        assert_eq!(recorded(dir.path()), [own.clone()]);
+        assert_eq!(recorded(dir.path()), std::slice::from_ref(&own));
         let dead = |start| Recorded {
             pid: own.pid,
             start,

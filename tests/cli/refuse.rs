@@ -183,6 +183,28 @@ fn without_root_it_says_so_and_makes_nothing() {
         "{}",
         String::from_utf8_lossy(&out.stderr)
     );
+    // a folder that this user cannot write is no place for checkpoints; with one of his own, copies do
     let out = as_nobody(&["doctor"]);
     assert_eq!(out.status.code(), Some(1));
+    let own = lab.dir().join("nobody");
+    std::fs::create_dir(&own).expect("mkdir");
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("chown");
+    let out = as_nobody(&["doctor"]);
+    assert_eq!(
+        out.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&out.stdout)
+    );
+    let rows: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let rows = rows.as_array().expect("rows");
+    assert!(
+        rows.iter().all(|r| r["ok"] == true || r["hint"].is_string()),
+        "{rows:?}"
+    );
+    let btrfs = rows.iter().find(|r| r["check"] == "vault-btrfs").expect("a row");
+    assert_eq!(
+        (btrfs["ok"].as_bool(), btrfs["hint"].as_str()),
+        (Some(false), Some("sudo respool track /"))
+    );
 }

@@ -444,3 +444,64 @@ fn without_a_yes_nothing_is_made() {
     assert!(err.contains("1 checkpoint was taken, before it began"), "{err}");
     assert!(wait_until(SOON, || lab.ok(&["sandboxes"])[0]["checkpoints"] == 2));
 }
+
+/// The first minute of a user without rights, in a folder without a conversation: three keys to the first checkpoint.
+#[test]
+fn the_start_screen_tracks_this_folder_without_root() {
+    let user = user("");
+    let size = portable_pty::PtySize {
+        rows: 24,
+        cols: 100,
+        pixel_width: 0,
+        pixel_height: 0,
+    };
+    let pty = portable_pty::native_pty_system()
+        .openpty(size)
+        .expect("a terminal");
+    let template = in_workspace(&user);
+    let mut command = portable_pty::CommandBuilder::new(template.get_program());
+    command.args(template.get_args());
+    command.env_clear();
+    for (name, value) in template.get_envs() {
+        command.env(name, value.expect("a value"));
+    }
+    command.env("TERM", "xterm-256color");
+    command.cwd(user.ws());
+    let mut child = pty.slave.spawn_command(command).expect("respool");
+    drop(pty.slave);
+    let mut reader = pty.master.try_clone_reader().expect("its output");
+    let mut keys = pty.master.take_writer().expect("its input");
+    let (send, bytes) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = reader.read(&mut buffer) {
+            if send.send(buffer[..n].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    let mut screen = vt100::Parser::new(24, 100, 0);
+    let mut wait = |text: &str| {
+        let end = std::time::Instant::now() + SOON;
+        while !screen.screen().contents().contains(text) {
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            let more = bytes.recv_timeout(left);
+            let more = more.unwrap_or_else(|_| panic!("never came: {text}\n{}", screen.screen().contents()));
+            screen.process(&more);
+        }
+    };
+    wait("No conversation of an agent was found");
+    keys.write_all(b"T").expect("a key");
+    wait("nothing is moved, and no root is needed");
+    wait("y track it");
+    keys.write_all(b"y").expect("a key");
+    wait("Tracked as sb-");
+    wait("respool run -- openhands");
+    keys.write_all(b"qq").expect("keys");
+    assert_eq!(child.wait().expect("its end").exit_code(), 0);
+    drop((keys, pty.master));
+    reading.join().expect("the reader");
+    let listed = user.ok(&["sandboxes"]);
+    assert_eq!(listed[0]["vault"], "copy", "{listed}");
+    assert_eq!(listed[0]["checkpoints"], 1, "{listed}");
+}

@@ -42,7 +42,7 @@ fn two_keys_track_a_conversations_folder() {
             s.calls.contains(&"track /home/ada/src/notes btrfs".to_owned()),
             "{:?}",
             s.calls
-        )
+        );
     });
     tui.wait("respool run -- openhands");
     tui.press("q");
@@ -82,7 +82,7 @@ fn the_other_vault_is_one_key_away_also_where_the_first_is_not_permitted() {
             s.calls.contains(&"track /home/ada/src/notes copy".to_owned()),
             "{:?}",
             s.calls
-        )
+        );
     });
 }
 
