@@ -13,6 +13,7 @@ mod contract;
 mod copies;
 mod kill;
 mod kill_adopt;
+mod left_out;
 mod messages;
 mod names;
 mod now;
