@@ -239,6 +239,8 @@ pub enum Command {
     },
     /// Remove old checkpoints; never pinned ones, never a safety checkpoint under 30 days old.
     ///
+    /// Without a flag, [retention] of the config says what stays.
+    ///
     /// With -s SANDBOX alone, where that sandbox is no longer tracked: removes it with all its checkpoints, after
     /// asking.
     Prune {
@@ -297,7 +299,7 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
+    /// Print the manual page, with every key of the config.
     Man,
 }
 

@@ -19,6 +19,7 @@ mod full;
 mod host_btrfs;
 mod kill;
 mod kill_adopt;
+mod left_out;
 mod losses;
 mod lost;
 mod measure;

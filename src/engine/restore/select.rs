@@ -295,7 +295,7 @@ fn not_covered(names: &[Box<[u8]>]) -> EngineError {
     let path = to_path(&names.join(&b'/'));
     EngineError::Refused {
         why: format!(
-            "{} is a nested subvolume or a mount, which no checkpoint covers",
+            "{} is a nested subvolume, a mount or left out, which no checkpoint covers",
             crate::text::shown_path(&path)
         ),
         path: Some(path),
