@@ -9,6 +9,7 @@ pub mod mounts;
 pub mod quiet;
 mod rebuilt;
 pub mod registry;
+mod revive;
 pub mod site;
 pub mod user_pool;
 pub mod writers;

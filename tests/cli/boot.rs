@@ -199,6 +199,9 @@ fn p032_another_root_at_the_path_is_refused() {
     let uuid = uuid.split_whitespace().nth(1).expect("a uuid").replace('-', "");
     let moved = lab.ws().with_file_name("moved");
     std::fs::rename(lab.ws(), &moved).expect("move");
+    let e = lab.fails(3, &["--yes", "rewind", &id, "--files"]);
+    assert!(e.contains(&uuid) && e.contains("now it is at /moved"), "{e}");
+    assert!(!lab.ws().exists(), "nothing was made in its place");
     for subvolume in [false, true] {
         if subvolume {
             std::fs::remove_dir_all(lab.ws()).expect("remove");
