@@ -115,10 +115,11 @@ fn show(app: &App) -> Done {
                 "messages of OpenHands in this workspace will have checkpoints: a respool watch is running"
                     .to_owned()
             }
-            None => {
+            None if rustix::process::geteuid().is_root() => {
                 "messages of OpenHands in this workspace will have checkpoints (as long as it runs as root)"
                     .to_owned()
             }
+            None => "messages of OpenHands in this workspace will have checkpoints".to_owned(),
             Some(r) => format!("messages will have no checkpoint: {}", shown(r)),
         };
         out + "\n"

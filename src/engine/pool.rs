@@ -31,6 +31,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::attach::{self, ImageLock};
+use super::flags::{IFlags, flags, set_flags};
 use super::{EngineError, Result, image, ioctl, mounts, space, subvolume};
 use crate::text;
 
@@ -227,7 +228,29 @@ impl Pool {
         check_owner(&self.base, &self.base_path)?;
         check_format(&self.base, &self.base_path)?;
         make_folder(&self.base, "s", &self.base_path)?;
+        if matches!(self.kind, PoolKind::Existing { .. }) {
+            self.hold_fast()?;
+        }
         Ok(self)
+    }
+
+    /// Where others than root can rename what is at the top level, the base could be moved out of sight: an immutable
+    /// folder cannot be renamed (what is in the folders in it can be changed as before).
+    fn hold_fast(&self) -> Result<()> {
+        let top =
+            rustix::fs::fstat(&self.root).map_err(|e| EngineError::io("look at", &self.mount)(e.into()))?;
+        if top.st_uid == 0 && top.st_mode & 0o022 == 0 {
+            return Ok(());
+        }
+        let now = flags(&self.base).map_err(EngineError::io("read the flags of", &self.base_path))?;
+        if now.contains(IFlags::IMMUTABLE) {
+            return Ok(());
+        }
+        match set_flags(&self.base, now | IFlags::IMMUTABLE) {
+            // a read-only file system lets nobody rename anything
+            Err(e) if e.raw_os_error() == Some(nix::libc::EROFS) => Ok(()),
+            other => other.map_err(EngineError::io("lock", &self.base_path)),
+        }
     }
 
     /// Makes a folder in one that is there, unless it exists, and opens it: see [`Pool::open_folder`].

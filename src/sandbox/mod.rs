@@ -13,6 +13,7 @@ pub mod quiet;
 mod rebuilt;
 pub mod registry;
 pub mod remote;
+mod revive;
 pub mod settings;
 pub mod site;
 pub mod user_pool;

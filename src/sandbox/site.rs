@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::bind;
 use super::freeze::{Freeze, StopHolders};
 use super::holders::{Holder, holders};
-use super::mounts;
 use super::remote::{Ask, Line, Remote};
 use super::settings::Settings;
+use super::{mounts, revive};
 use crate::config::project::Project;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::{Pool, PoolKind};
@@ -48,8 +48,10 @@ struct Here {
 impl Site {
     /// Opens a sandbox by its record. The live tree must be the subvolume that was tracked, and the workspace
     /// must show it: where only the mount is missing, it is mounted again.
+    /// One that was removed with all that was in it is made again, empty.
     pub fn open(pool: Pool, record: SandboxRecord) -> Result<Self> {
         let dir = SandboxDir::open(&pool, &record.id)?;
+        let record = revive::revived(&pool, &dir, &record)?.unwrap_or(record);
         let live = Self::live(&dir, &record)?;
         if record.tracked {
             show(&dir, &live, &record)?;

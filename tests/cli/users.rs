@@ -427,3 +427,43 @@ fn killed_anywhere_while_it_is_tracked_or_given_back() {
         }
     }
 }
+
+/// The workspace was removed as a whole (`rm -rf`), or moved: an empty one takes the place of the first, and all comes
+/// back; the second is named, and nothing is made.
+#[test]
+fn a_workspace_that_was_removed_or_moved() {
+    let user = Someone::new("noatime");
+    user.ok(&["--yes", "track", user.text()]);
+    let id = user.checkpoint();
+    let before = user.manifest();
+    user.shell("mv project away");
+    let e = user.fails(3, &["-s", user.text(), "--yes", "rewind", &id, "--files"]);
+    assert!(e.contains("me/away") && !user.ws.exists(), "{e}");
+    user.shell("mv away project; chmod 700 project/shut; rm -rf project");
+    assert!(!user.ws.exists());
+    let (code, doc, err) = user.answer(&["-s", user.text(), "changes", &id, "now"]);
+    assert_eq!(code, Some(0), "{doc} {err}");
+    assert!(
+        err.contains("was removed: an empty folder is in its place"),
+        "{err}"
+    );
+    user.ok(&["-s", user.text(), "--yes", "rewind", &id, "--files"]);
+    before.assert_same(&user.manifest(), "back");
+}
+
+/// The agent's hook takes its checkpoint as the user: no root, no service.
+#[test]
+fn the_hook_needs_no_root() {
+    let user = Someone::new("noatime");
+    user.ok(&["--yes", "track", user.text()]);
+    let input = serde_json::json!({"event_type": "UserPromptSubmit", "message": "go on", "working_dir": user.text(),
+        "session_id": "11111111-2222-4333-8444-555555555555"});
+    let mut command = user.command();
+    command.args(["hook", "openhands"]);
+    let out = crate::common::with_input(command, input.to_string().as_bytes());
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        out.status.success() && said.contains("respool: checkpoint cp-"),
+        "{said}"
+    );
+}
