@@ -101,14 +101,17 @@ pub fn rfc3339(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
-/// A path that survives JSON whatever its bytes: a string where it is UTF-8, else `b64:` and base64.
+/// A path that survives JSON whatever its bytes: a string where it is UTF-8 that could be shown as it is, else `b64:`
+/// and base64.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExactPath(pub std::path::PathBuf);
 
 impl serde::Serialize for ExactPath {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.0.to_str() {
-            Some(text) if !text.starts_with("b64:") => s.serialize_str(text),
+            Some(text) if !text.starts_with("b64:") && !text.chars().any(is_unsafe_char) => {
+                s.serialize_str(text)
+            }
             _ => {
                 let bytes = self.0.as_os_str().as_bytes();
                 s.serialize_str(&format!(

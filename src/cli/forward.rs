@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::args::{Command, PoolCommand, TrackArgs, VaultChoice};
+use super::host::absolute;
 use super::output::{Done, Failure, complain, raw};
 use crate::config::VaultSetting;
 use crate::engine::EngineError;
@@ -15,6 +16,7 @@ use crate::failure::{Kind, Report};
 use crate::progress::{Progress, Silent};
 use crate::sandbox::registry::Registry;
 use crate::sandbox::remote::{Request, typed};
+use crate::service::client::harmless;
 use crate::service::manage::{Manage, Printed, Verb};
 
 /// The command as the service knows it, if it is the service's to do.
@@ -27,6 +29,7 @@ pub fn verb(app: &App, command: &Command) -> Result<Option<Verb>, Failure> {
         Command::Track(args) if wants_btrfs(app, args) => {
             Some(Verb::Track(folder(app, &args.dir)?, args.size.clone()))
         }
+        Command::Untrack { dir } if registry.far() => Some(Verb::Untrack(absolute("DIR", dir)?)),
         Command::Untrack { dir } => {
             let dir = folder(app, dir)?;
             let here = registry.without_line().find(&dir);
@@ -123,7 +126,12 @@ fn call(registry: &Registry, order: &Manage, progress: &dyn Progress) -> Result<
     let none = || Failure::new(Kind::Failed, "there is no service").hint("start it: sudo respool service");
     let line = registry.line().ok_or_else(none)?;
     let value = serde_json::to_value(order).map_err(|e| Failure::new(Kind::Failed, e.to_string()))?;
-    Ok(typed(line.call(&Request::Manage(value), progress)?)?)
+    let printed: Printed = typed(line.call(&Request::Manage(value), progress)?)?;
+    Ok(if line.far() {
+        printed.harmless(order.json)
+    } else {
+        printed
+    })
 }
 
 fn ask(app: &App, order: &Manage) -> Result<Printed, Failure> {
@@ -145,12 +153,12 @@ fn parsed(printed: &Printed) -> Result<Value, Failure> {
     let value: Value = serde_json::from_slice(&printed.out)
         .map_err(|e| Failure::new(Kind::Failed, format!("the service's answer: {e}")))?;
     if printed.code == 0 {
-        return Ok(value);
+        return Ok(harmless(value));
     }
     let report: Result<Report, _> = serde_json::from_value(value["error"].clone());
     Err(report.map_or_else(
         |e| Failure::new(Kind::Failed, format!("the service failed: {e}")),
-        |r| EngineError::Remote(r).into(),
+        |r| EngineError::Remote(r.harmless()).into(),
     ))
 }
 

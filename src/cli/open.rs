@@ -31,7 +31,12 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     }
     let app = App::new(global)?;
     let named = open.as_ref().or(app.global.conversation.as_ref());
-    let store = match (app.found(named.map(OsString::as_os_str)), named) {
+    let found = match named {
+        // the screens start with all conversations there
+        None if app.far() => Err(Failure::new(Kind::NotFound, "no conversation is named")),
+        named => app.found(named.map(OsString::as_os_str)),
+    };
+    let store = match (found, named) {
         (Ok(found), _) => Some(found.1),
         // an unknown first word is usage, whatever it was meant to be
         (Err(e), Some(word)) if e.kind == Kind::NotFound && open.is_some() => {
@@ -46,13 +51,22 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
         (Err(_), None) => None,
     };
     let options = options(&app, store)?;
-    end(&show(RealBackend::new(app.desk), options)?)
+    if let Some(talk) = &app.talk {
+        talk.hold(true);
+    }
+    let shown = show(RealBackend::new(app.desk), options);
+    if let Some(talk) = &app.talk {
+        talk.hold(false);
+    }
+    end(&shown?)
 }
 
 /// The options of the screens, from the config.
 pub fn options(app: &App, store: Option<PathBuf>) -> Result<Options, Failure> {
     let mut options = Options::built_in(store)?;
-    options.home = Some(app.who.home.clone());
+    if !app.far() {
+        options.home = Some(app.who.home.clone());
+    }
     if let Some(file) = &app.config.file {
         options.paths.push(("config", file.clone()));
     }

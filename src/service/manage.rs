@@ -120,6 +120,31 @@ pub struct Printed {
     pub err: Vec<u8>,
 }
 
+impl Printed {
+    /// The same with every unsafe character visible: what another machine printed promises nothing. In JSON they are
+    /// escaped in strings, and stand nowhere else.
+    #[must_use]
+    pub fn harmless(self, json: bool) -> Self {
+        let lines = |bytes: &[u8]| -> Vec<u8> {
+            let text = |line: &[u8]| text::shown_bytes(line).into_bytes();
+            bytes
+                .split(|b| *b == b'\n')
+                .map(text)
+                .collect::<Vec<_>>()
+                .join(&b'\n')
+        };
+        let document = || -> Option<Vec<u8>> {
+            let value: Value = serde_json::from_slice(&self.out).ok()?;
+            Some((text::json_line(&value).ok()? + "\n").into_bytes())
+        };
+        Self {
+            out: json.then(document).flatten().unwrap_or_else(|| lines(&self.out)),
+            err: lines(&self.err),
+            code: self.code,
+        }
+    }
+}
+
 fn failed(kind: Kind, message: String, hint: Option<&str>) -> Report {
     Report {
         kind,
@@ -133,7 +158,8 @@ fn failed(kind: Kind, message: String, hint: Option<&str>) -> Report {
 pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<Printed, Report> {
     let order: Manage = serde_json::from_value(order)
         .map_err(|e| failed(Kind::Usage, format!("it cannot be understood: {e}"), None))?;
-    if view.peer.uid != 0 && !view.realm.own && !order.verb.for_all() {
+    let own = view.library.is_some();
+    if view.peer.uid != 0 && !own && !view.realm.own && !order.verb.for_all() {
         let what = format!("{} is for root alone", order.verb.name());
         return Err(failed(
             Kind::Refused,
@@ -145,7 +171,7 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
         return Err(failed(Kind::Refused, "who asks is gone".into(), None));
     }
     let io = |e: io::Error| failed(Kind::Failed, format!("the command cannot be run: {e}"), None);
-    if matches!(order.verb, Verb::Track(..)) && !order.dry_run {
+    if matches!(order.verb, Verb::Track(..)) && !order.dry_run && !own {
         view.realm.prepare().map_err(io)?;
     }
     let mut command = command(view, &order).map_err(io)?;
@@ -160,15 +186,14 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
 
 fn command(view: &View, order: &Manage) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // nothing of the environment that the service was started in, and nothing of the client's
-    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    if let Ok(Some(user)) = User::from_uid(Uid::from_raw(view.peer.uid))
-        && view.peer.uid != 0
-    {
-        command.env("SUDO_USER", user.name);
+    if view.library.is_some() {
+        // the peer's own process: as if the peer had typed the command
+        if let Some(dir) = view.realm.registry.named() {
+            command.arg("--state-dir").arg(dir);
+        }
+    } else {
+        for_another(&mut command, view);
     }
-    command.arg("--state-dir").arg(&view.realm.dir);
-    command.arg(format!("--behalf={}:{}", view.peer.uid, view.peer.pid));
     for (wanted, flag) in [
         (order.json, "--json"),
         (order.yes, "--yes"),
@@ -185,6 +210,19 @@ fn command(view: &View, order: &Manage) -> io::Result<Command> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     Ok(command)
+}
+
+/// As root, on behalf of the peer.
+fn for_another(command: &mut Command, view: &View) {
+    // nothing of the environment that the service was started in, and nothing of the client's
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    if let Ok(Some(user)) = User::from_uid(Uid::from_raw(view.peer.uid))
+        && view.peer.uid != 0
+    {
+        command.env("SUDO_USER", user.name);
+    }
+    command.arg("--state-dir").arg(&view.realm.dir);
+    command.arg(format!("--behalf={}:{}", view.peer.uid, view.peer.pid));
 }
 
 fn collect(mut child: Child, progress: &dyn Progress) -> io::Result<Printed> {
