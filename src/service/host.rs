@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::{Result, ServiceError};
-use crate::text::{is_unsafe_char, shown, shown_bytes};
+use crate::text::{is_unsafe_char, shell_word, shown, shown_bytes};
 
 /// The longest line of the other end's that is passed on, in bytes.
 const LINE: usize = 2000;
@@ -78,6 +78,11 @@ pub fn connect(host: &OsStr, state_dir: Option<&Path>, talk: &Talk) -> Result<Cl
     match Client::over(from, to, state_dir, true) {
         Ok(client) => Ok(client),
         Err(e) => {
+            let name = if name.starts_with('-') {
+                format!("-- {}", shell_word(Path::new(host)))
+            } else {
+                name
+            };
             // its pipes are closed: it ends
             let code = ended(&mut child);
             if code.is_some() {

@@ -349,15 +349,12 @@ impl Awaited {
         let store = store.to_owned();
         let mut known: Option<Stamp> = None;
         Self::start(move |until| {
-            let stamp = match elsewhere::wait(&*shelf, &store, known.clone(), until) {
-                Ok(stamp) => stamp,
+            let Ok(stamp) = elsewhere::wait(&*shelf, &store, known.clone(), until) else {
                 // one that is deleted, or a line that broke: the screens ask, and show what is wrong
-                Err(_) => {
-                    if !until.cancelled() {
-                        changed();
-                    }
-                    return false;
+                if !until.cancelled() {
+                    changed();
                 }
+                return false;
             };
             if known.as_ref().is_some_and(|k| *k != stamp) {
                 changed();

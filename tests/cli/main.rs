@@ -10,6 +10,7 @@ mod manifest;
 mod actors;
 mod contract;
 mod copies;
+mod host;
 mod kill;
 mod kill_adopt;
 mod messages;
