@@ -177,7 +177,8 @@ pub fn space(app: &App) -> Done {
     }
     if let Some(mut more) = document(app, Verb::Space)? {
         for (own, name) in [(&mut list, "pools"), (&mut sandboxes, "sandboxes")] {
-            own.extend(more[name].as_array_mut().map(std::mem::take).unwrap_or_default());
+            let its = more.get_mut(name).and_then(Value::as_array_mut);
+            own.extend(its.map(std::mem::take).unwrap_or_default());
         }
     }
     let doc = json!({"pools": list, "sandboxes": sandboxes});

@@ -11,6 +11,7 @@ mod actors;
 mod contract;
 mod copies;
 mod host;
+mod host_hostile;
 mod kill;
 mod kill_adopt;
 mod messages;
