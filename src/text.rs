@@ -338,8 +338,13 @@ mod tests {
             ExactPath(p.to_owned()),
             ExactPath("b64:x".into()),
             ExactPath("plain".into()),
+            ExactPath("odd\u{9b}\u{202e}\n".into()),
         ] {
             let json = serde_json::to_string(&exact).expect("json");
+            assert!(
+                !json.chars().any(is_unsafe_char) && !json.contains('\\'),
+                "{json}"
+            );
             assert_eq!(serde_json::from_str::<ExactPath>(&json).expect("back"), exact);
         }
     }

@@ -214,3 +214,51 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::progress::Silent;
+
+    /// A client whose other end says these bytes after its greeting.
+    fn told(bytes: &[u8]) -> Client {
+        let mut line = Vec::new();
+        write(&mut line, &Hello::own(None)).expect("written");
+        line.extend(bytes);
+        Client::over(std::io::Cursor::new(line), std::io::sink(), None, true).expect("greeted")
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_hang_or_break_who_asks(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let asked = told(&bytes).call(&Request::ById("sb-0".into()), &Silent);
+            prop_assert!(asked.is_err());
+        }
+
+        #[test]
+        fn no_greeting_breaks_it(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let from = std::io::Cursor::new(bytes);
+            prop_assert!(Client::over(from, std::io::sink(), None, true).is_err());
+        }
+
+        #[test]
+        fn no_text_is_left_that_a_terminal_acts_on(text in ".{0,40}") {
+            let cleaned = harmless(json!({"id": text, text.as_str(): [text], "path": "p"}));
+            prop_assert!(!cleaned.to_string().chars().any(crate::text::is_unsafe_char));
+        }
+    }
+
+    #[test]
+    fn names_of_files_stay_exact() {
+        let odd = json!([{"path": "a\u{1b}b\n", "from": "\u{9b}", "what": "\u{1b}"}]);
+        let cleaned = harmless(odd.clone());
+        assert_eq!(
+            (&cleaned[0]["path"], &cleaned[0]["from"]),
+            (&odd[0]["path"], &odd[0]["from"])
+        );
+        assert_eq!(cleaned[0]["what"], "^[");
+    }
+}

@@ -109,7 +109,7 @@ fn state(pid: i32) -> Option<char> {
 }
 
 /// A project with three messages.
-fn project() -> Lab {
+pub fn project() -> Lab {
     let lab = Lab::new(rich);
     for n in 1..=3 {
         lab.write("d0/f0", format!("turn {n}"));
@@ -120,7 +120,7 @@ fn project() -> Lab {
     lab
 }
 
-fn id(lab: &Lab) -> String {
+pub fn id(lab: &Lab) -> String {
     lab.store()
         .file_name()
         .expect("a name")

@@ -12,6 +12,7 @@ mod contract;
 mod copies;
 mod host;
 mod host_hostile;
+mod host_user;
 mod kill;
 mod kill_adopt;
 mod messages;
