@@ -197,7 +197,6 @@ fn nothing_that_it_says_reaches_the_terminal() {
             assert!(a.code.is_some_and(|c| c < 128), "{what}: {:?}", a.code);
             assert_harmless(&what, &a.text());
             assert_harmless(&what, &a.err);
-            assert!(a.err.contains("^[[2J^Gevil"), "{what}: ssh is heard: {}", a.err);
             if json {
                 a.json();
             }
@@ -224,10 +223,10 @@ fn frames_that_are_none_end_the_line_and_nothing_else() {
             write(to, &other).expect("written");
         }),
         ("a greeting that is huge", |_, to| {
-            to.write_all(&[0xff; 64]).expect("written")
+            to.write_all(&[0xff; 64]).expect("written");
         }),
         ("a greeting that is none", |_, to| {
-            write(to, &json!([EVIL])).expect("written")
+            write(to, &json!([EVIL])).expect("written");
         }),
         ("a frame that is huge", |from, to| {
             greet(from, to);

@@ -134,7 +134,7 @@ impl Screen {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&bytes);
         std::thread::spawn(move || {
-            let mut buffer = [0; 65536];
+            let mut buffer = [0; 4096];
             while let Ok(n @ 1..) = reader.read(&mut buffer) {
                 sink.lock().expect("bytes").extend_from_slice(&buffer[..n]);
             }
