@@ -39,7 +39,27 @@ pub fn allows(command: &Command) -> Done {
         Command::Pool(PoolCommand::Create { .. }) => "pool create",
         Command::Pool(PoolCommand::Grow { .. }) => "pool grow",
         Command::Pool(PoolCommand::Check) => "pool check",
-        _ => return Ok(()),
+        Command::Untrack { .. }
+        | Command::Sandboxes
+        | Command::Conversations { .. }
+        | Command::Timeline { .. }
+        | Command::Checkpoint { .. }
+        | Command::Changes { .. }
+        | Command::Diff { .. }
+        | Command::Cat { .. }
+        | Command::Ls { .. }
+        | Command::Rewind(_)
+        | Command::Undo { .. }
+        | Command::Redo { .. }
+        | Command::Log
+        | Command::Recover
+        | Command::Label { .. }
+        | Command::Pin { .. }
+        | Command::Unpin { .. }
+        | Command::Prune { .. }
+        | Command::Space
+        | Command::Pool(PoolCommand::Status | PoolCommand::Mount | PoolCommand::Unmount)
+        | Command::Why { .. } => return Ok(()),
     };
     Err(
         Failure::new(Kind::Usage, format!("{name} does not work with --host"))

@@ -78,10 +78,12 @@ pub fn connect(host: &OsStr, state_dir: Option<&Path>, talk: &Talk) -> Result<Cl
     match Client::over(from, to, state_dir, true) {
         Ok(client) => Ok(client),
         Err(e) => {
+            // as it can be pasted after ssh
+            let word = shell_word(Path::new(host));
             let name = if name.starts_with('-') {
-                format!("-- {}", shell_word(Path::new(host)))
+                format!("-- {word}")
             } else {
-                name
+                word
             };
             // its pipes are closed: it ends
             let code = ended(&mut child);
