@@ -16,7 +16,6 @@ use crate::failure::{Kind, Report};
 use crate::progress::{Progress, Silent};
 use crate::sandbox::registry::Registry;
 use crate::sandbox::remote::{Request, typed};
-use crate::service::client::harmless;
 use crate::service::manage::{Manage, Printed, Verb};
 
 /// The command as the service knows it, if it is the service's to do.
@@ -153,7 +152,7 @@ fn parsed(printed: &Printed) -> Result<Value, Failure> {
     let value: Value = serde_json::from_slice(&printed.out)
         .map_err(|e| Failure::new(Kind::Failed, format!("the service's answer: {e}")))?;
     if printed.code == 0 {
-        return Ok(harmless(value));
+        return Ok(crate::text::harmless(value));
     }
     let report: Result<Report, _> = serde_json::from_value(value["error"].clone());
     Err(report.map_or_else(
