@@ -90,6 +90,16 @@ impl Report {
             hint: error.hint(),
         }
     }
+
+    /// The same with every unsafe character visible: one that came from another machine promises nothing.
+    #[must_use]
+    pub fn harmless(self) -> Self {
+        Self {
+            message: crate::text::shown(&self.message),
+            hint: self.hint.as_deref().map(crate::text::shown),
+            ..self
+        }
+    }
 }
 
 mod maybe_path {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine as _;
 use chrono::{DateTime, Utc};
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
 
 /// True for characters that must never reach a terminal: C0, DEL, C1, and the bidirectional and invisible
 /// format controls that can reorder or hide text.
@@ -129,14 +130,17 @@ pub fn rfc3339(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
-/// A path that survives JSON whatever its bytes: a string where it is UTF-8, else `b64:` and base64.
+/// A path that survives JSON whatever its bytes: a string where it is UTF-8 that could be shown as it is, else `b64:`
+/// and base64.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExactPath(pub std::path::PathBuf);
 
 impl serde::Serialize for ExactPath {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.0.to_str() {
-            Some(text) if !text.starts_with("b64:") => s.serialize_str(text),
+            Some(text) if !text.starts_with("b64:") && !text.chars().any(is_unsafe_char) => {
+                s.serialize_str(text)
+            }
             _ => {
                 let bytes = self.0.as_os_str().as_bytes();
                 s.serialize_str(&format!(
@@ -317,6 +321,24 @@ pub fn json_line(value: &impl serde::Serialize) -> serde_json::Result<String> {
     Ok(out)
 }
 
+/// What another machine says, without any character that could reach a terminal: ids and lines that this program made
+/// itself are printed as they are. Paths are shown through [`shown_path`] wherever they are shown, and stay exact.
+pub fn harmless(value: Value) -> Value {
+    const PATHS: &[&str] = &["path", "from"];
+    match value {
+        Value::String(s) => Value::String(shown(&s)),
+        Value::Array(all) => all.into_iter().map(harmless).collect(),
+        Value::Object(map) => map
+            .into_iter()
+            .map(|(name, v)| match v {
+                Value::String(_) if PATHS.contains(&name.as_str()) => (name, v),
+                v => (shown(&name), harmless(v)),
+            })
+            .collect(),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,8 +398,13 @@ mod tests {
             ExactPath(p.to_owned()),
             ExactPath("b64:x".into()),
             ExactPath("plain".into()),
+            ExactPath("odd\u{9b}\u{202e}\n".into()),
         ] {
             let json = serde_json::to_string(&exact).expect("json");
+            assert!(
+                !json.chars().any(is_unsafe_char) && !json.contains('\\'),
+                "{json}"
+            );
             assert_eq!(serde_json::from_str::<ExactPath>(&json).expect("back"), exact);
         }
     }
@@ -403,5 +430,24 @@ mod tests {
             ],
             ["now", "59s", "1m", "2h"]
         );
+    }
+
+    #[test]
+    fn names_of_files_stay_exact() {
+        let odd = serde_json::json!([{"path": "a\u{1b}b\n", "from": "\u{9b}", "what": "\u{1b}"}]);
+        let cleaned = harmless(odd.clone());
+        assert_eq!(
+            (&cleaned[0]["path"], &cleaned[0]["from"]),
+            (&odd[0]["path"], &odd[0]["from"])
+        );
+        assert_eq!(cleaned[0]["what"], "^[");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_is_left_that_a_terminal_acts_on(text in ".{0,40}") {
+            let cleaned = harmless(serde_json::json!({"id": text, text.as_str(): [text], "path": "p"}));
+            proptest::prop_assert!(!cleaned.to_string().chars().any(is_unsafe_char));
+        }
     }
 }

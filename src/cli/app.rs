@@ -16,6 +16,7 @@ use crate::sandbox::registry::Registry;
 use crate::sandbox::settings::Settings;
 use crate::sandbox::site::Site;
 use crate::service::client::Client;
+use crate::service::host::Talk;
 use crate::timeline::Timeline;
 use crate::timeline::desk::{Desk, Opened};
 use crate::timeline::notes::notes;
@@ -38,6 +39,8 @@ pub struct App {
     pub config: Config,
     /// Conversations and sandboxes.
     pub desk: Desk,
+    /// What another machine says meanwhile, where the work is there.
+    pub talk: Option<Talk>,
 }
 
 /// A conversation and a sandbox, either of which may be all that there is.
@@ -75,6 +78,9 @@ pub fn with_service(registry: Registry, env: &paths::Env) -> Result<Registry, Fa
 impl App {
     /// From the options.
     pub fn new(global: Global) -> Result<Self, Failure> {
+        if let Some(host) = global.host.clone() {
+            return super::host::app(global, &host);
+        }
         let out = Output::new(&global);
         let env = paths::environment();
         let who = Who::invoking(&env);
@@ -100,15 +106,22 @@ impl App {
             cwd,
             config,
             desk,
+            talk: None,
         })
+    }
+
+    /// True if all is on another machine.
+    pub fn far(&self) -> bool {
+        self.desk.registry.far()
     }
 
     /// How respool is called so that it finds the same state again.
     pub fn program(&self) -> String {
         let named = self.desk.registry.named();
+        let host = super::host::words(&self.global);
         named.map_or_else(
-            || "respool".into(),
-            |dir| format!("respool --state-dir {}", crate::text::shell_word(dir)),
+            || format!("respool{host}"),
+            |dir| format!("respool{host} --state-dir {}", crate::text::shell_word(dir)),
         )
     }
 
@@ -121,6 +134,7 @@ impl App {
     pub fn found(&self, selector: Option<&OsStr>) -> Result<Found, Failure> {
         let library = &self.desk.library;
         Ok(match selector {
+            None if self.far() => return Err(super::host::no_conversation(self)),
             None => library.find(None)?,
             Some(s) => match s.to_str() {
                 Some(text) => library.find(Some(text))?,
@@ -151,6 +165,9 @@ impl App {
                 )
                 .hint("respool sandboxes lists them")
             });
+        }
+        if self.far() {
+            super::host::absolute("-s", Path::new(s))?;
         }
         Ok(Some(self.desk.site_at(&self.cwd.join(s))?))
     }

@@ -48,6 +48,9 @@ pub struct Global {
     /// The sandbox, by id or path, where there is no conversation.
     #[arg(short, long, global = true, value_name = "SANDBOX")]
     pub sandbox: Option<OsString>,
+    /// Work on another machine, through ssh: its conversations, its sandboxes.
+    #[arg(long, global = true, value_name = "HOST")]
+    pub host: Option<OsString>,
     /// Keep all state of this run here [default: /var/lib/respool for root].
     #[arg(long, global = true, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
@@ -293,6 +296,9 @@ pub enum Command {
         /// Listen here [default: /run/respool.sock, or what systemd hands over].
         #[arg(long, value_name = "FILE")]
         socket: Option<PathBuf>,
+        /// Serve standard input and output alone, as the user who starts it: what --host does at the other end.
+        #[arg(long, conflicts_with = "socket")]
+        stdio: bool,
     },
     /// Print the completions of a shell.
     Completions {

@@ -15,11 +15,11 @@ pub fn relative(app: &App, subject: &Subject, paths: &[PathBuf]) -> Result<Vec<P
 }
 
 /// One path, relative to the workspace: absolute ones and ones that start with `./` or `../` are taken from
-/// the current folder, others from the workspace itself.
+/// the current folder (where that is on the same machine), others from the workspace itself.
 pub fn one(app: &App, workspace: &Path, path: &Path) -> Result<PathBuf, Failure> {
     use std::path::Component;
     let given = match path.components().next() {
-        Some(Component::CurDir | Component::ParentDir) => app.cwd.join(path),
+        Some(Component::CurDir | Component::ParentDir) if !app.far() => app.cwd.join(path),
         _ => workspace.join(path),
     };
     let mut clean = PathBuf::new();

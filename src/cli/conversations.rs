@@ -6,7 +6,10 @@ use crate::text::{age, first_line, shown, shown_path};
 
 /// Lists what was found on this machine.
 pub fn run(app: &App, agent: Option<&str>) -> Done {
-    let listing = app.desk.library.list(agent);
+    let mut listing = app.desk.library.list(agent);
+    if app.far() && listing.conversations.is_empty() && !listing.damaged.is_empty() {
+        return Err(listing.damaged.swap_remove(0).into());
+    }
     for e in &listing.damaged {
         app.out.say(format!("respool: {e}"));
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::args::{Command, PoolCommand};
+use super::host::absolute;
 use super::output::{Done, Failure, complain, raw};
 use crate::engine::catalog::SandboxRecord;
 use crate::failure::Kind;
@@ -19,6 +20,7 @@ pub fn verb(app: &App, command: &Command) -> Result<Option<Verb>, Failure> {
         return Ok(None);
     }
     Ok(match command {
+        Command::Untrack { dir } if registry.far() => Some(Verb::Untrack(absolute("DIR", dir)?)),
         Command::Untrack { dir } => {
             let dir = folder(app, dir)?;
             let here = registry.without_line().find(&dir);
@@ -59,6 +61,9 @@ fn folder(app: &App, dir: &std::path::Path) -> Result<PathBuf, Failure> {
 fn theirs(app: &App) -> Result<Option<String>, Failure> {
     let named = app.global.sandbox.as_ref().and_then(|s| s.to_str());
     if let Some(id) = named.filter(|s| s.starts_with("sb-") && !s.contains('/')) {
+        if app.far() {
+            return Ok(Some(id.to_owned()));
+        }
         // one that is no longer tracked cannot be opened, but removed
         let here = app.desk.registry.without_line().by_id(id);
         return Ok(matches!(here, Ok(None)).then(|| id.to_owned()));

@@ -13,6 +13,7 @@ mod doctor;
 mod forward;
 mod hook;
 mod hooks;
+mod host;
 mod man;
 mod open;
 mod operations;
@@ -167,6 +168,9 @@ fn dispatch(cli: Cli) -> Done {
         open,
         command,
     } = cli;
+    if global.host.is_some() {
+        command.as_ref().map_or(Ok(()), host::allows)?;
+    }
     let Some(command) = command else {
         return open::run(global, open);
     };
@@ -193,7 +197,8 @@ fn with_app(app: App, command: Command) -> Done {
             dir,
             keep,
         } => demo::run(&app, headless, vault, dir.as_deref(), keep),
-        Command::Service { socket } => service::run(&app, socket),
+        Command::Service { stdio: true, .. } => service::stdio(app),
+        Command::Service { socket, .. } => service::run(&app, socket),
         Command::Track(args) => track::track(&app, &args),
         Command::Untrack { dir } => track::untrack(&app, &dir),
         Command::Sandboxes => sandboxes::run(&app),

@@ -41,8 +41,13 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     }
     let app = App::new(global)?;
     let named = open.as_ref().or(app.global.conversation.as_ref());
+    let found = match named {
+        // the screens start with all conversations there
+        None if app.far() => Err(Failure::new(Kind::NotFound, "no conversation is named")),
+        named => app.found(named.map(OsString::as_os_str)),
+    };
     let mut start = Start::default();
-    let store = match (app.found(named.map(OsString::as_os_str)), named) {
+    let store = match (found, named) {
         (Ok(found), Some(_)) => Some(found.1),
         (Ok(found), None) => start.unless_tracked(&app, found),
         // an unknown first word is usage, whatever it was meant to be
@@ -59,7 +64,9 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     };
     let mut options = options(&app, store)?;
     (options.select, options.notice) = (start.select, start.notice);
-    options.folder = Some(app.cwd.clone());
+    if !app.far() {
+        options.folder = Some(app.cwd.clone());
+    }
     let user = User {
         home: app.who.home.clone(),
         sudo: app.who.sudo,
@@ -69,7 +76,14 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
             VaultSetting::Copy => Some(VaultKind::Copy),
         },
     };
-    end(&show(RealBackend::new(app.desk).working_for(user), options)?)
+    if let Some(talk) = &app.talk {
+        talk.hold(true);
+    }
+    let shown = show(RealBackend::new(app.desk).working_for(user), options);
+    if let Some(talk) = &app.talk {
+        talk.hold(false);
+    }
+    end(&shown?)
 }
 
 /// What the start screen begins with.
@@ -102,7 +116,9 @@ impl Start {
 /// The options of the screens, from the config.
 pub fn options(app: &App, store: Option<PathBuf>) -> Result<Options, Failure> {
     let mut options = Options::built_in(store)?;
-    options.home = Some(app.who.home.clone());
+    if !app.far() {
+        options.home = Some(app.who.home.clone());
+    }
     options.keymap = Arc::new(keymap(&app.config)?);
     // without colours there is nothing to choose
     if !Options::plain() {

@@ -114,10 +114,14 @@ fn interrupted(app: &App) -> Done {
             open.extend(log.interrupted()?.iter().map(Record::operation));
         }
     }
-    let steps: Vec<String> = open
+    let mut steps: Vec<String> = open
         .iter()
         .map(|o| format!("finish or take back operation {}", o.id))
         .collect();
+    if let Some(plan) = super::forward::document(app, Verb::Recover)? {
+        let more = plan["plan"]["steps"].as_array().into_iter().flatten();
+        steps.extend(more.filter_map(|s| s.as_str().map(str::to_owned)));
+    }
     app.out.result(&json!({"plan": {"steps": steps}}), || {
         steps.iter().map(|s| format!("would {s}\n")).collect()
     })

@@ -186,39 +186,42 @@ pub fn space(app: &App) -> Done {
     }
     if let Some(mut more) = document(app, Verb::Space)? {
         for (own, name) in [(&mut list, "pools"), (&mut sandboxes, "sandboxes")] {
-            own.extend(more[name].as_array_mut().map(std::mem::take).unwrap_or_default());
+            let its = more.get_mut(name).and_then(Value::as_array_mut);
+            own.extend(its.map(std::mem::take).unwrap_or_default());
         }
     }
     let doc = json!({"pools": list, "sandboxes": sandboxes});
-    app.out.result(&doc, || {
-        let mut out = String::new();
-        for p in &list {
-            let bytes = |k: &str| p[k].as_u64().map_or_else(|| "?".into(), size);
-            let _written = writeln!(
-                out,
-                "pool {}: {} used of {}, {} free; its disk has {} free",
-                p["fsid"].as_str().unwrap_or("?"),
-                bytes("used"),
-                bytes("size"),
-                bytes("available"),
-                bytes("host_free")
-            );
+    app.out.result(&doc, || space_text(&list, &sandboxes))
+}
+
+fn space_text(list: &[Value], sandboxes: &[Value]) -> String {
+    let mut out = String::new();
+    for p in list {
+        let bytes = |k: &str| p[k].as_u64().map_or_else(|| "?".into(), size);
+        let _written = writeln!(
+            out,
+            "pool {}: {} used of {}, {} free; its disk has {} free",
+            p["fsid"].as_str().unwrap_or("?"),
+            bytes("used"),
+            bytes("size"),
+            bytes("available"),
+            bytes("host_free")
+        );
+    }
+    for s in sandboxes {
+        let data = s["bytes"].as_u64().map(|b| format!(", {} of data", size(b)));
+        let _written = writeln!(
+            out,
+            "{}: {}{}",
+            shown(s["path"].as_str().unwrap_or("?")),
+            checkpoints(s),
+            data.unwrap_or_default()
+        );
+        for row in s["new"].as_array().into_iter().flatten() {
+            let bytes = row["bytes"].as_u64().unwrap_or(0);
+            let id = row["checkpoint"].as_str().unwrap_or("?");
+            let _written = writeln!(out, "  {}  {:>10} new", shown(id), size(bytes));
         }
-        for s in &sandboxes {
-            let data = s["bytes"].as_u64().map(|b| format!(", {} of data", size(b)));
-            let _written = writeln!(
-                out,
-                "{}: {}{}",
-                shown(s["path"].as_str().unwrap_or("?")),
-                checkpoints(s),
-                data.unwrap_or_default()
-            );
-            for row in s["new"].as_array().into_iter().flatten() {
-                let bytes = row["bytes"].as_u64().unwrap_or(0);
-                let id = row["checkpoint"].as_str().unwrap_or("?");
-                let _written = writeln!(out, "  {}  {:>10} new", shown(id), size(bytes));
-            }
-        }
-        out
-    })
+    }
+    out
 }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use rayon::prelude::*;
 
+use super::elsewhere::{self, Shelf};
 use super::{ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary};
 use crate::text;
 
@@ -25,6 +26,8 @@ pub struct Listing {
 pub struct Library {
     roots: Roots,
     sources: Vec<Arc<dyn Source>>,
+    /// All of it is there in place of here.
+    shelf: Option<Arc<dyn Shelf>>,
 }
 
 impl Library {
@@ -35,7 +38,11 @@ impl Library {
             Arc::new(OpenHandsV0),
             Arc::new(OpenHandsApp),
         ];
-        Self { roots, sources }
+        Self {
+            roots,
+            sources,
+            shelf: None,
+        }
     }
 
     /// The agents whose conversations can be read.
@@ -46,7 +53,26 @@ impl Library {
         agents
     }
 
-    /// The stores of all agents, or of one. Cheap: no event is read.
+    /// The conversations of another machine.
+    pub fn elsewhere(shelf: Arc<dyn Shelf>) -> Self {
+        let nowhere = Roots {
+            home: "/".into(),
+            env: std::collections::BTreeMap::new(),
+            cwd: "/".into(),
+        };
+        Self {
+            roots: nowhere,
+            sources: Vec::new(),
+            shelf: Some(shelf),
+        }
+    }
+
+    /// The machine that the conversations are on, where it is not this one.
+    pub fn shelf(&self) -> Option<&Arc<dyn Shelf>> {
+        self.shelf.as_ref()
+    }
+
+    /// The stores of all agents, or of one. Cheap: no event is read. Those of this machine alone.
     pub fn stores(&self, agent: Option<&str>) -> Vec<Found> {
         let mut seen = std::collections::HashSet::new();
         self.sources
@@ -72,7 +98,14 @@ impl Library {
     }
 
     /// The conversations of all agents, or of one. A damaged store takes none of the others away.
+    /// One that is elsewhere and cannot be asked is a damaged one.
     pub fn list(&self, agent: Option<&str>) -> Listing {
+        if let Some(shelf) = &self.shelf {
+            return elsewhere::list(&**shelf, agent).unwrap_or_else(|e| Listing {
+                conversations: Vec::new(),
+                damaged: vec![e],
+            });
+        }
         let read: Vec<_> = self
             .stores(agent)
             .into_par_iter()
@@ -100,6 +133,9 @@ impl Library {
     /// path to its store, or, left out, the newest one whose workspace is the current folder or a parent of
     /// it. A store whose own record cannot be parsed is [`ConversationError::Damaged`].
     pub fn find(&self, selector: Option<&str>) -> Result<Found> {
+        if let Some(shelf) = &self.shelf {
+            return elsewhere::find(shelf, selector);
+        }
         match selector {
             None => self.newest_of(&self.roots.cwd),
             Some(s) if s.contains('/') || matches!(s, "." | "..") => self.at(Path::new(s)),
@@ -114,6 +150,9 @@ impl Library {
 
     /// The store at a path that the user gave.
     pub fn at(&self, path: &Path) -> Result<Found> {
+        if let Some(shelf) = &self.shelf {
+            return elsewhere::at(shelf, path);
+        }
         let store = self.roots.cwd.join(path);
         let none = || ConversationError::NotFound {
             what: format!("at {}", path.to_string_lossy()),
@@ -163,6 +202,9 @@ impl Library {
 
     /// The newest conversation whose workspace is this folder or a parent of it.
     pub fn newest_of(&self, cwd: &Path) -> Result<Found> {
+        if let Some(shelf) = &self.shelf {
+            return elsewhere::newest_of(shelf, cwd);
+        }
         let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
         let mut stores = self.stores(None);
         stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(changed(&**source, store)));

@@ -2,6 +2,7 @@
 //! This room never writes.
 
 mod clock;
+pub mod elsewhere;
 mod folder;
 mod json;
 mod lookup;
@@ -18,9 +19,9 @@ mod openhands_v1;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 
-use crate::failure::{Explain, Kind};
+use crate::failure::{Explain, Kind, Report};
 use crate::progress::Progress;
 use crate::text::{self, shown_path};
 
@@ -74,6 +75,9 @@ pub enum ConversationError {
     /// The user cancelled.
     #[error("cancelled")]
     Cancelled,
+    /// What the machine answered that has the conversations.
+    #[error("{}", .0.message)]
+    Elsewhere(Report),
 }
 
 impl Explain for ConversationError {
@@ -84,11 +88,13 @@ impl Explain for ConversationError {
             Self::Damaged { .. } => Kind::Damaged,
             Self::Io { .. } => Kind::Failed,
             Self::Cancelled => Kind::Cancelled,
+            Self::Elsewhere(r) => r.kind,
         }
     }
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Damaged { path, .. } | Self::Io { path, .. } => Some(path),
+            Self::Elsewhere(r) => r.path.as_deref(),
             _ => None,
         }
     }
@@ -97,6 +103,7 @@ impl Explain for ConversationError {
             Self::NotFound { .. } | Self::Ambiguous { .. } => {
                 Some("respool conversations lists what was found".into())
             }
+            Self::Elsewhere(r) => r.hint.clone(),
             _ => None,
         }
     }
@@ -141,8 +148,42 @@ impl Serialize for Summary {
     }
 }
 
+/// A summary as it is written.
+#[derive(Deserialize)]
+struct RawSummary {
+    id: String,
+    agent: String,
+    store: String,
+    #[serde(default)]
+    store_b64: Option<String>,
+    workspace: Option<String>,
+    #[serde(default)]
+    workspace_b64: Option<String>,
+    title: Option<String>,
+    messages: Option<u64>,
+    updated_at: Option<DateTime<Utc>>,
+    live: bool,
+}
+
+impl<'de> Deserialize<'de> for Summary {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let raw = RawSummary::deserialize(d)?;
+        let exact = raw.workspace_b64;
+        Ok(Self {
+            id: raw.id,
+            agent: elsewhere::agent(&raw.agent),
+            store: text::path_of(raw.store, raw.store_b64.as_deref()),
+            workspace: raw.workspace.map(|w| text::path_of(w, exact.as_deref())),
+            title: raw.title,
+            messages: raw.messages,
+            updated_at: raw.updated_at,
+            live: raw.live,
+        })
+    }
+}
+
 /// What kind of message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageKind {
     /// A plain message.
@@ -158,7 +199,7 @@ pub enum MessageKind {
 }
 
 /// What an agent recorded of a prompt hook's run for a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookNote {
     /// What the hook printed.
     pub stdout: String,
@@ -167,7 +208,7 @@ pub struct HookNote {
 }
 
 /// One message of the human's, in the store's order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// The agent's own id of it (an event uuid; a number for OpenHands V0).
     pub id: String,
@@ -194,7 +235,7 @@ pub struct Message {
 }
 
 /// A conversation that was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
     /// Id, agent, store, ...
     pub summary: Summary,

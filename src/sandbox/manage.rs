@@ -115,6 +115,31 @@ pub struct Printed {
     pub err: Vec<u8>,
 }
 
+impl Printed {
+    /// The same with every unsafe character visible: what another machine printed promises nothing. In JSON they are
+    /// escaped in strings, and stand nowhere else.
+    #[must_use]
+    pub fn harmless(self, json: bool) -> Self {
+        let lines = |bytes: &[u8]| -> Vec<u8> {
+            let text = |line: &[u8]| text::shown_bytes(line).into_bytes();
+            bytes
+                .split(|b| *b == b'\n')
+                .map(text)
+                .collect::<Vec<_>>()
+                .join(&b'\n')
+        };
+        let document = || -> Option<Vec<u8>> {
+            let value: Value = serde_json::from_slice(&self.out).ok()?;
+            Some((text::json_line(&value).ok()? + "\n").into_bytes())
+        };
+        Self {
+            out: json.then(document).flatten().unwrap_or_else(|| lines(&self.out)),
+            err: lines(&self.err),
+            code: self.code,
+        }
+    }
+}
+
 fn failed(message: String, hint: Option<&str>) -> EngineError {
     EngineError::Remote(Report {
         kind: Kind::Failed,
@@ -134,7 +159,12 @@ pub fn call(registry: &Registry, order: &Manage, progress: &dyn Progress) -> Res
     };
     let line = registry.line().ok_or_else(none)?;
     let value = serde_json::to_value(order).map_err(|e| failed(e.to_string(), None))?;
-    typed(line.call(&Request::Manage(value), progress)?)
+    let printed: Printed = typed(line.call(&Request::Manage(value), progress)?)?;
+    Ok(if line.far() {
+        printed.harmless(order.json)
+    } else {
+        printed
+    })
 }
 
 /// Has the service do it without a question, or show what it would do; the document that it prints.
@@ -153,11 +183,11 @@ pub fn document(printed: &Printed) -> Result<Value> {
     let value: Value = serde_json::from_slice(&printed.out)
         .map_err(|e| failed(format!("the service's answer cannot be read: {e}"), None))?;
     if printed.code == 0 {
-        return Ok(value);
+        return Ok(text::harmless(value));
     }
     let report: std::result::Result<Report, _> = serde_json::from_value(value["error"].clone());
     Err(report.map_or_else(
         |e| failed(format!("the service failed: {e}"), None),
-        EngineError::Remote,
+        |r| EngineError::Remote(r.harmless()),
     ))
 }

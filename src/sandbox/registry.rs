@@ -132,8 +132,15 @@ impl Registry {
         self.own.join(DEFAULT_IMAGE)
     }
 
+    /// Where the service is on another machine, nothing of this one counts.
     fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
-        std::iter::once(&self.own).chain(&self.others)
+        let all = std::iter::once(&self.own).chain(&self.others);
+        all.filter(|_| !self.far())
+    }
+
+    /// True if all is on another machine.
+    pub fn far(&self) -> bool {
+        self.line.as_ref().is_some_and(|l| l.far())
     }
 
     /// The pools of a state folder. A damaged list is rebuilt from what lies there and what is mounted.
@@ -435,13 +442,13 @@ impl Registry {
     /// The sandboxes that `path` was in and that are no longer tracked, the newest first. What cannot be read
     /// is left out.
     pub fn earlier(&self, path: &Path) -> Vec<Earlier> {
-        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut out = Vec::new();
+        if let Some(line) = self.line.as_ref().filter(|l| l.far()) {
+            return remote::earlier(&**line, path).unwrap_or_default();
+        }
+        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(line) = &self.line {
             out.extend(remote::earlier(&**line, &resolved).unwrap_or_default());
-            if line.far() {
-                return out;
-            }
         }
         for pool in self.pools().into_iter().filter_map(|(_, pool)| pool.ok()) {
             let records = catalog::list_sandboxes(&pool).unwrap_or_default().into_iter();

@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::manage;
 use super::peer::Peer;
+use super::shelf;
 use super::tenant::Realm;
+use crate::conversation::Library;
 use crate::engine::catalog::SandboxRecord;
 use crate::engine::{CheckpointKind, EngineError, NewCheckpoint, Selection};
 use crate::failure::{Explain, Kind, Report};
@@ -45,6 +47,8 @@ pub struct View {
     pub state: Registry,
     /// Numbers of change lists, shared by all connections.
     pub counts: Arc<Known>,
+    /// The peer's own conversations, where this process is the peer's own, with no rights but the peer's.
+    pub library: Option<Library>,
 }
 
 fn report(e: impl Explain) -> Report {
@@ -91,7 +95,10 @@ impl View {
             }
             Request::Of(sandbox, ask) => self.about(&self.site(&sandbox)?, ask, progress),
             Request::Manage(order) => value(manage::run(self, order, progress)?),
-            Request::Library(_) => Err(refused("conversations are not read by the service", None)),
+            Request::Library(ask) => match &self.library {
+                Some(library) => shelf::answer(library, ask, progress),
+                None => Err(refused("conversations are not read by the service", None)),
+            },
         }
     }
 
@@ -135,6 +142,9 @@ impl View {
         if ask.writes() {
             self.living()?;
         }
+        if let Some(remote) = site.remote() {
+            return remote.ask(ask, progress).map_err(report);
+        }
         let vault = &site.vault;
         match ask {
             Ask::Checkpoints => value(vault.checkpoints().map_err(report)?),
@@ -146,6 +156,12 @@ impl View {
             Ask::NotCoveredBy(id) => paths(site.not_covered_by(&id)),
             Ask::LeftOut => paths(vault.left_out()),
             Ask::Changes(a, b, times) => value(vault.changes(&a, &b, times, progress).map_err(report)?),
+            Ask::Read(state, path, limit) if self.library.is_some() => {
+                value(vault.read(&state, &path, limit.min(CONTENT)).map_err(report)?)
+            }
+            Ask::Entries(state, path) if self.library.is_some() => {
+                value(vault.entries(&state, &path).map_err(report)?)
+            }
             Ask::Read(state, path, limit) => {
                 let limit = limit.min(CONTENT);
                 let reader = self.peer.reader();
@@ -188,7 +204,10 @@ impl View {
                 value(known.collect::<Vec<_>>())
             }
             Ask::Counts(a, b) => value(self.counts.counted(site, &(a, b), progress).map_err(report)?),
-            Ask::Wait => value(wait(site, progress)?),
+            Ask::Wait => {
+                let dir = site.dir().map_err(report)?;
+                value(follow(&[dir.join("snaps"), dir.join("ops")], || false, progress)?)
+            }
             Ask::Operate(order) => self.operate(site, order, progress),
         }
     }
@@ -277,11 +296,14 @@ fn fitting(order: Order) -> Result<Order, Report> {
     Ok(order)
 }
 
-/// Waits for a change of the checkpoints or the log; false if none came in time.
-fn wait(site: &Site, progress: &dyn Progress) -> Result<bool, Report> {
-    let dir = site.dir().map_err(report)?;
+/// Waits for a change in one of these folders; false if none came in time. `already`: asked once they are followed.
+pub(super) fn follow(
+    paths: &[PathBuf],
+    already: impl FnOnce() -> bool,
+    progress: &dyn Progress,
+) -> Result<bool, Report> {
     let (tell, changes) = channel();
-    let failed = |e: notify::Error| refused(format!("the checkpoints cannot be followed: {e}"), None);
+    let failed = |e: notify::Error| refused(format!("what changes cannot be followed: {e}"), None);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|e| !e.kind.is_access()) {
             // nobody waits any more: the answer was given
@@ -289,8 +311,11 @@ fn wait(site: &Site, progress: &dyn Progress) -> Result<bool, Report> {
         }
     })
     .map_err(failed)?;
-    for path in [dir.join("snaps"), dir.join("ops")].iter().filter(|p| p.exists()) {
+    for path in paths.iter().filter(|p| p.exists()) {
         watcher.watch(path, RecursiveMode::NonRecursive).map_err(failed)?;
+    }
+    if already() {
+        return Ok(true);
     }
     let until = Instant::now() + WAIT;
     while Instant::now() < until && !progress.cancelled() {

@@ -70,7 +70,7 @@ impl Client {
         let other = answer.ok_or_else(|| ServiceError::Line("it was closed at once".into()))?;
         if other.version != VERSION {
             return Err(ServiceError::Line(format!(
-                "respool {} is at the other end, {} here",
+                "respool {} is at the other end, {} here: they do not understand each other",
                 crate::text::shown(&other.program),
                 env!("CARGO_PKG_VERSION")
             )));
@@ -158,7 +158,14 @@ impl Line for Client {
             request: Some(request.clone()),
             cancel: false,
         })?;
-        self.wait(id, &answers, progress)
+        let value = self.wait(id, &answers, progress)?;
+        // conversations are hostile at home, too
+        let trusted = !self.far || matches!(request, Request::Library(_));
+        Ok(if trusted {
+            value
+        } else {
+            crate::text::harmless(value)
+        })
     }
 
     fn far(&self) -> bool {
@@ -178,7 +185,7 @@ impl Client {
             match answers.recv_timeout(PATIENCE) {
                 Ok(Outcome::Progress(what, done, total)) => progress.step(phase(&what), done, total),
                 Ok(Outcome::Ok(value)) => return Ok(value),
-                Ok(Outcome::Error(report)) => return Err(EngineError::Remote(report)),
+                Ok(Outcome::Error(report)) => return Err(EngineError::Remote(report.harmless())),
                 Err(RecvTimeoutError::Disconnected) => return Err(lost("the service ended")),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -190,6 +197,36 @@ impl Client {
                     cancel: true,
                 })?;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::progress::Silent;
+
+    /// A client whose other end says these bytes after its greeting.
+    fn told(bytes: &[u8]) -> Client {
+        let mut line = Vec::new();
+        write(&mut line, &Hello::own(None)).expect("written");
+        line.extend(bytes);
+        Client::over(std::io::Cursor::new(line), std::io::sink(), None, true).expect("greeted")
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_hang_or_break_who_asks(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let asked = told(&bytes).call(&Request::ById("sb-0".into()), &Silent);
+            prop_assert!(asked.is_err());
+        }
+
+        #[test]
+        fn no_greeting_breaks_it(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let from = std::io::Cursor::new(bytes);
+            prop_assert!(Client::over(from, std::io::sink(), None, true).is_err());
         }
     }
 }

@@ -35,7 +35,8 @@ fn failed(kind: Kind, message: String, hint: Option<&str>) -> Report {
 pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<Printed, Report> {
     let order: Manage = serde_json::from_value(order)
         .map_err(|e| failed(Kind::Usage, format!("it cannot be understood: {e}"), None))?;
-    if view.peer.uid != 0 && !view.realm.own && !order.verb.for_all() {
+    let own = view.library.is_some();
+    if view.peer.uid != 0 && !own && !view.realm.own && !order.verb.for_all() {
         let what = format!("{} is for root alone", order.verb.name());
         return Err(failed(
             Kind::Refused,
@@ -47,7 +48,7 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
         return Err(failed(Kind::Refused, "who asks is gone".into(), None));
     }
     let io = |e: io::Error| failed(Kind::Failed, format!("the command cannot be run: {e}"), None);
-    if matches!(order.verb, Verb::Track(..)) && !order.dry_run {
+    if matches!(order.verb, Verb::Track(..)) && !order.dry_run && !own {
         sweep_all(&view.state);
         view.realm.prepare().map_err(io)?;
     }
@@ -92,13 +93,17 @@ fn own_program(dir: &Path) -> io::Result<Command> {
 }
 
 fn command(view: &View, order: &Manage) -> io::Result<Command> {
-    let mut command = own_program(&view.realm.dir)?;
-    if let Ok(Some(user)) = User::from_uid(Uid::from_raw(view.peer.uid))
-        && view.peer.uid != 0
-    {
-        command.env("SUDO_USER", user.name);
-    }
-    command.arg(format!("--behalf={}:{}", view.peer.uid, view.peer.pid));
+    let mut command = if view.library.is_some() {
+        // the peer's own process: as if the peer had typed the command
+        let mut command = Command::new(std::env::current_exe()?);
+        command.current_dir("/").stdin(Stdio::null());
+        if let Some(dir) = view.realm.registry.named() {
+            command.arg("--state-dir").arg(dir);
+        }
+        command
+    } else {
+        for_another(view)?
+    };
     for (wanted, flag) in [
         (order.json, "--json"),
         (order.yes, "--yes"),
@@ -110,6 +115,18 @@ fn command(view: &View, order: &Manage) -> io::Result<Command> {
     }
     order.verb.words(&mut command);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// As root, on behalf of the peer.
+fn for_another(view: &View) -> io::Result<Command> {
+    let mut command = own_program(&view.realm.dir)?;
+    if let Ok(Some(user)) = User::from_uid(Uid::from_raw(view.peer.uid))
+        && view.peer.uid != 0
+    {
+        command.env("SUDO_USER", user.name);
+    }
+    command.arg(format!("--behalf={}:{}", view.peer.uid, view.peer.pid));
     Ok(command)
 }
 

@@ -1,4 +1,4 @@
-//! The privileged helper behind a socket, and its client. The service does what needs root for the owner of a
+//! The privileged helper behind a socket, the same on another machine at the end of ssh, and their client. The service does what needs root for the owner of a
 //! sandbox: checkpoints, reading, rewind, undo, redo. It removes no checkpoint for anybody but root, and knows no
 //! conversation.
 //!
@@ -11,9 +11,12 @@
 pub mod answer;
 pub mod client;
 pub mod frame;
+pub mod host;
 pub mod manage;
 pub mod peer;
 pub mod server;
+pub mod shelf;
+pub mod stdio;
 pub mod tenant;
 
 use std::path::{Path, PathBuf};
@@ -56,25 +59,37 @@ pub enum ServiceError {
         /// As whom.
         uid: u32,
     },
+    /// Another machine cannot be used.
+    #[error("{what}")]
+    Host {
+        /// Why, one harmless line.
+        what: String,
+        /// What helps.
+        hint: String,
+        /// The call is wrong, not the machine.
+        usage: bool,
+    },
 }
 
 impl Explain for ServiceError {
     fn kind(&self) -> Kind {
         match self {
-            Self::Io { .. } | Self::Line(_) => Kind::Failed,
+            Self::Io { .. } | Self::Line(_) | Self::Host { usage: false, .. } => Kind::Failed,
             Self::Foreign { .. } => Kind::Refused,
+            Self::Host { usage: true, .. } => Kind::Usage,
         }
     }
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Io { path, .. } | Self::Foreign { path, .. } => Some(path),
-            Self::Line(_) => None,
+            Self::Line(_) | Self::Host { .. } => None,
         }
     }
     fn hint(&self) -> Option<String> {
         match self {
             Self::Io { .. } | Self::Line(_) => Some("see: respool doctor".into()),
             Self::Foreign { .. } => Some("start the service as root: sudo respool service".into()),
+            Self::Host { hint, .. } => Some(hint.clone()),
         }
     }
 }

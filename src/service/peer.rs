@@ -35,6 +35,20 @@ impl Peer {
         })
     }
 
+    /// This process itself: it works for its own user.
+    pub fn own() -> io::Result<Self> {
+        let pid = std::process::id() as i32;
+        let stat = process::stat(pid).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
+        let mut groups = supplementary(pid);
+        groups.push(rustix::process::getegid().as_raw());
+        Ok(Self {
+            pid,
+            start: stat.start,
+            uid: rustix::process::geteuid().as_raw(),
+            groups,
+        })
+    }
+
     /// True while that very process lives.
     pub fn alive(&self) -> bool {
         process::alive(self.pid, self.start)

@@ -29,7 +29,9 @@ const OF_ONE_USER: usize = 64;
 /// Requests at the same time on one connection.
 const REQUESTS: usize = 16;
 /// How long the first frame, or the rest of one that has begun, may take.
-const SLOW: Duration = Duration::from_secs(10);
+pub(super) const SLOW: Duration = Duration::from_secs(10);
+/// The longest greeting, in bytes.
+pub(super) const GREETING: usize = 64 << 10;
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(33);
 /// How long work that was cancelled is waited for at the end.
@@ -40,7 +42,7 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What all connections share.
-struct Shared {
+pub(super) struct Shared {
     state: Registry,
     counts: Arc<Known>,
     users: Mutex<HashMap<u32, usize>>,
@@ -48,6 +50,37 @@ struct Shared {
     busy: Mutex<usize>,
     bell: Condvar,
     stop: CancelFlag,
+}
+
+impl Shared {
+    pub(super) fn new(state: Registry) -> Arc<Self> {
+        Arc::new(Self {
+            state,
+            counts: Arc::default(),
+            users: Mutex::default(),
+            busy: Mutex::new(0),
+            bell: Condvar::new(),
+            stop: CancelFlag::new(),
+        })
+    }
+
+    /// Its own state.
+    pub(super) fn state(&self) -> Registry {
+        self.state.clone()
+    }
+
+    /// Numbers of change lists.
+    pub(super) fn counts(&self) -> Arc<Known> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Cancels what is under way, and waits for its end; false if that takes longer than `patience`.
+    pub(super) fn wind_up(&self, patience: Duration) -> bool {
+        self.stop.cancel();
+        let busy = locked(&self.busy);
+        let waited = self.bell.wait_timeout_while(busy, patience, |busy| *busy > 0);
+        waited.is_ok_and(|(busy, _)| *busy == 0)
+    }
 }
 
 /// The socket, and whether it was handed over by the system's manager.
@@ -100,14 +133,7 @@ impl Drop for Socket {
 
 /// Serves until `stop` says so; then what is under way is cancelled and waited for.
 pub fn serve(socket: &Socket, state: Registry, stop: &dyn Progress) -> Result<()> {
-    let shared = Arc::new(Shared {
-        state,
-        counts: Arc::default(),
-        users: Mutex::default(),
-        busy: Mutex::new(0),
-        bell: Condvar::new(),
-        stop: CancelFlag::new(),
-    });
+    let shared = Shared::new(state);
     sweep_all(&shared.state);
     let failed = |source| ServiceError::Io {
         what: "listen at",
@@ -135,10 +161,7 @@ pub fn serve(socket: &Socket, state: Registry, stop: &dyn Progress) -> Result<()
             }
         }
     }
-    shared.stop.cancel();
-    let busy = locked(&shared.busy);
-    let waited = shared.bell.wait_timeout_while(busy, LAST, |busy| *busy > 0);
-    if waited.is_ok_and(|(busy, _)| *busy > 0) {
+    if !shared.wind_up(LAST) {
         tracing::warn!("some work did not end; respool recover finishes it");
     }
     Ok(())
@@ -207,36 +230,52 @@ fn converse(shared: &Arc<Shared>, stream: &UnixStream, peer: Peer) -> io::Result
     stream.set_read_timeout(Some(SLOW))?;
     // progress must not hold up the work for a client that does not read
     stream.set_write_timeout(Some(SLOW))?;
-    let hello: Option<Hello> = read(&mut &*stream, 64 << 10)?;
-    let Some(hello) = hello else { return Ok(()) };
-    write(&mut &*stream, &Hello::own(None))?;
+    let view = |named: Option<&Path>| {
+        let realm = Realm::of(&peer, &shared.state, named);
+        Ok(View {
+            peer,
+            realm,
+            state: shared.state.clone(),
+            counts: Arc::clone(&shared.counts),
+            library: None,
+        })
+    };
+    let next = || {
+        stream.set_read_timeout(None)?;
+        read::<Ask>(&mut Patient(stream), FROM_CLIENT)
+    };
+    let Some(hello) = read(&mut &*stream, GREETING)? else {
+        return Ok(());
+    };
+    talk(shared, hello, Box::new(stream.try_clone()?), view, next)
+}
+
+/// Answers the greeting, and then what `next` reads until there is no more. `view`: of the state folder that was
+/// named.
+pub(super) fn talk(
+    shared: &Arc<Shared>,
+    hello: Hello,
+    mut to: Box<dyn io::Write + Send>,
+    view: impl FnOnce(Option<&Path>) -> io::Result<View>,
+    mut next: impl FnMut() -> io::Result<Option<Ask>>,
+) -> io::Result<()> {
+    write(&mut to, &Hello::own(None))?;
     if hello.version != VERSION {
         return Ok(());
     }
     let named = hello.state_dir.map(|d| d.0).filter(|d| d.is_absolute());
-    let realm = Realm::of(&peer, &shared.state, named.as_deref());
-    let view = View {
-        peer,
-        realm,
-        state: shared.state.clone(),
-        counts: Arc::clone(&shared.counts),
-    };
-    let to = Arc::new(Mutex::new(stream.try_clone()?));
     let line = Arc::new(Connection {
         shared: Arc::clone(shared),
-        view,
-        to,
+        view: view(named.as_deref())?,
+        to: Mutex::new(to),
         running: Mutex::default(),
         ended: CancelFlag::new(),
     });
-    let read_all = || -> io::Result<()> {
-        loop {
-            stream.set_read_timeout(None)?;
-            let Some(ask) = read::<Ask>(&mut Patient(stream), FROM_CLIENT)? else {
-                return Ok(());
-            };
+    let mut read_all = || -> io::Result<()> {
+        while let Some(ask) = next()? {
             line.take(ask)?;
         }
+        Ok(())
     };
     let outcome = read_all();
     // who asked is gone: what is under way goes back to where it was
@@ -247,7 +286,7 @@ fn converse(shared: &Arc<Shared>, stream: &UnixStream, peer: Peer) -> io::Result
 struct Connection {
     shared: Arc<Shared>,
     view: View,
-    to: Arc<Mutex<UnixStream>>,
+    to: Mutex<Box<dyn io::Write + Send>>,
     running: Mutex<HashMap<u64, Arc<CancelFlag>>>,
     ended: CancelFlag,
 }

@@ -58,6 +58,16 @@ impl Realm {
         }
     }
 
+    /// Of a process that works for its own user alone: what it may do it may do itself.
+    pub fn mine(registry: Registry) -> Self {
+        Self {
+            dir: registry.state_dir().to_owned(),
+            registry,
+            own: false,
+            origin: None,
+        }
+    }
+
     /// Makes its folder, before something is put there.
     pub fn prepare(&self) -> io::Result<()> {
         fs::DirBuilder::new()

@@ -12,6 +12,7 @@ use super::backend::{
 };
 use super::tracking::{self, User};
 use crate::conversation::Summary;
+use crate::conversation::elsewhere::{self, Shelf, Stamp};
 use crate::diff::{FileDiff, Limits, file_diff};
 use crate::engine::{
     Change, CheckpointId, CheckpointKind, Content, Counts, FileType, How, NewCheckpoint, PartKind, Selection,
@@ -131,7 +132,11 @@ fn order(plan: &Plan) -> Order {
 
 impl Backend for RealBackend {
     fn conversations(&self) -> Result<Vec<Summary>> {
-        Ok(self.desk.library.list(None).conversations)
+        let mut listing = self.desk.library.list(None);
+        if self.desk.registry.far() && listing.conversations.is_empty() && !listing.damaged.is_empty() {
+            return Err(listing.damaged.swap_remove(0).into());
+        }
+        Ok(listing.conversations)
     }
 
     fn tail(&self, store: &Path, rows: usize) -> Result<Timeline> {
@@ -309,14 +314,17 @@ impl Backend for RealBackend {
         let found = self.desk.library.at(store)?;
         let mut paths = found.0.watched(&found.1);
         let changed: Arc<dyn Fn() + Send + Sync> = Arc::from(changed);
-        let mut far = None;
+        let mut far = Vec::new();
+        if let Some(shelf) = self.desk.library.shelf() {
+            far.push(Awaited::of_store(Arc::clone(shelf), store, Arc::clone(&changed))?);
+        }
         if let Ok(opened) = self.known(store)
             && let Some(site) = &opened.site
         {
             // a hook's checkpoint and another window's rewind show up too
             match (site.dir(), site.remote()) {
                 (Ok(dir), _) => paths.extend([dir.join("snaps"), dir.join("ops")]),
-                (_, Some(remote)) => far = Some(Awaited::start(remote.clone(), Arc::clone(&changed))?),
+                (_, Some(remote)) => far.push(Awaited::of_sandbox(remote.clone(), Arc::clone(&changed))?),
                 (Err(e), None) => return Err(e.into()),
             }
         }
@@ -349,19 +357,44 @@ impl Progress for Until {
 }
 
 impl Awaited {
-    fn start(remote: Remote, changed: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
+    fn of_sandbox(remote: Remote, changed: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
+        Self::start(move |until| match remote.ask(Ask::Wait, until) {
+            Ok(value) => {
+                if value == true {
+                    changed();
+                }
+                true
+            }
+            // the screens ask themselves, and show what is wrong
+            Err(_) => false,
+        })
+    }
+
+    /// The store of a conversation on another machine.
+    fn of_store(shelf: Arc<dyn Shelf>, store: &Path, changed: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
+        let store = store.to_owned();
+        let mut known: Option<Stamp> = None;
+        Self::start(move |until| {
+            let Ok(stamp) = elsewhere::wait(&*shelf, &store, known.clone(), until) else {
+                // one that is deleted, or a line that broke: the screens ask, and show what is wrong
+                if !until.cancelled() {
+                    changed();
+                }
+                return false;
+            };
+            if known.as_ref().is_some_and(|k| *k != stamp) {
+                changed();
+            }
+            known = Some(stamp);
+            true
+        })
+    }
+
+    /// Asks as long as the answer is true.
+    fn start(mut ask: impl FnMut(&Until) -> bool + Send + 'static) -> Result<Self> {
         let flag = Arc::new(CancelFlag::new());
         let until = Until(Arc::clone(&flag));
-        let work = move || {
-            while !until.cancelled() {
-                match remote.ask(Ask::Wait, &until) {
-                    Ok(value) if value == true => changed(),
-                    Ok(_) => {}
-                    // the screens ask themselves, and show what is wrong
-                    Err(_) => return,
-                }
-            }
-        };
+        let work = move || while !until.cancelled() && ask(&until) {};
         let started = std::thread::Builder::new().spawn(work);
         started.map_err(|e| Failure::new(Kind::Failed, format!("cannot start: {e}"), None))?;
         Ok(Self(flag))

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::backend::{Result, TrackedHere};
+use super::backend::{Failure, Result, TrackedHere};
+use crate::failure::Kind;
 use crate::progress::Progress;
 use crate::rewind::adopt::recover_adoptions;
 use crate::rewind::offer::{self, Offer, VaultKind, Wish};
@@ -29,6 +30,14 @@ pub fn plan(
     vault: Option<VaultKind>,
     progress: &dyn Progress,
 ) -> Result<Offer> {
+    if desk.registry.far() {
+        let hint = format!("run it there: sudo respool track {}", shell_word(dir));
+        return Err(Failure::new(
+            Kind::Refused,
+            "it is on another machine",
+            Some(hint),
+        ));
+    }
     let path = offer::folder(dir)?;
     let vault = vault
         .or(user.vault)
