@@ -72,26 +72,44 @@ fn vaults(app: &App, root: bool) -> [Check; 2] {
     let here = shell_word(&app.cwd);
     let on_btrfs = matches!(means(&app.cwd), Ok(Means::Adopt | Means::Exchange));
     let loops = Path::new("/dev/loop-control").exists();
-    let detail = match (root, on_btrfs, knows_btrfs(), loops) {
+    let able = root || served(app);
+    let detail = match (able, on_btrfs, knows_btrfs(), loops) {
         (_, _, false, _) => "this kernel has no Btrfs",
-        (_, true, ..) if root => "snapshots on the Btrfs that this folder is on",
-        (_, true, ..) => "this folder is on Btrfs; tracking it needs root",
+        (true, true, ..) => "snapshots on the Btrfs that this folder is on",
+        (false, true, ..) => "snapshots on the Btrfs that this folder is on; they belong to you",
         (_, false, _, false) => "needs loop devices, as this folder is on no Btrfs",
         (true, ..) => "snapshots on a loop image",
-        (false, ..) => "snapshots on a loop image; needs root",
+        (false, ..) => "snapshots on a loop image; needs root or the service",
     };
-    let works = root && knows_btrfs() && (on_btrfs || loops);
-    let mend = if root {
+    let works = knows_btrfs() && (on_btrfs || able && loops);
+    let mend = if able {
         "sudo modprobe btrfs loop   (in a container: start it with access to /dev); copies work without"
             .to_owned()
     } else {
-        format!("sudo respool track {here}")
+        format!("sudo respool track {here}   (or start the service, below)")
     };
     let copies = "copies: nothing is moved, no root, any file system";
     [
         check("vault-btrfs", false, works, detail, &mend),
         check("vault-copy", false, true, copies, ""),
     ]
+}
+
+/// True if the service works for this user.
+fn served(app: &App) -> bool {
+    app.desk.registry.line().is_some()
+}
+
+/// Whether ordinary users need no sudo.
+fn service(app: &App, root: bool) -> Check {
+    let runs = served(app) || root && Path::new(crate::service::SOCKET).exists();
+    let detail = match (runs, root) {
+        (true, true) => "ordinary users need no sudo",
+        (true, false) => "you need no sudo",
+        (false, _) => "without it ordinary users need sudo for snapshots",
+    };
+    let mend = "sudo systemctl enable --now respool.socket; or, without systemd: sudo respool service";
+    check("service", false, runs, detail, mend)
 }
 
 /// Whether the kernel tells who writes to a Btrfs: from 6.8 on, to root.
@@ -227,7 +245,10 @@ const PLATFORMS: &[(&str, &str)] = &[
         "Debian 12, root, kernel 6.x",
         "tested: the whole suite, and in CI",
     ),
-    ("Debian 12, ordinary user, copy vault", "tested"),
+    (
+        "Debian 12, ordinary user: service, Btrfs, copies",
+        "tested, and in CI",
+    ),
     ("Ubuntu, Fedora, Arch, openSUSE", "untested"),
     ("WSL2", "untested"),
     (
@@ -262,7 +283,8 @@ fn all(app: &App) -> Vec<Check> {
             "loop devices hold the pool where the disk is no Btrfs",
             "load it: sudo modprobe loop (in a container: start it with access to /dev)",
         ),
-        writers(root, release),
+        service(app, root),
+        writers(root || served(app), release),
     ]);
     if root {
         checks.push(pools(app));
@@ -298,7 +320,7 @@ fn text(app: &App, checks: &[Check]) -> String {
     }
     out += "\nplatforms\n";
     for (platform, state) in PLATFORMS {
-        out += &format!("  {platform:<42} {state}\n");
+        out += &format!("  {platform:<50} {state}\n");
     }
     out
 }
