@@ -1,8 +1,8 @@
 //! What is answered to whom.
 
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use notify::{RecursiveMode, Watcher};
@@ -37,6 +37,48 @@ const CONTENT: u64 = 1 << 30;
 /// How long [`Ask::Wait`] waits.
 const WAIT: Duration = Duration::from_secs(30);
 
+/// Sandboxes that were just found: who finds one asks about it next, and it need not be opened twice. None is kept for
+/// long, as an open sandbox cannot be unmounted.
+#[derive(Default)]
+pub struct Found(Mutex<Vec<(Instant, i32, Site)>>);
+
+/// How long a sandbox that was found is kept.
+const KEPT: Duration = Duration::from_millis(500);
+/// How many are.
+const MANY: usize = 16;
+
+impl Found {
+    fn all(&self) -> MutexGuard<'_, Vec<(Instant, i32, Site)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes those that nobody asked about.
+    pub fn sweep(&self) {
+        self.all().retain(|(since, ..)| since.elapsed() < KEPT);
+    }
+
+    /// Closes those of a process that went away.
+    pub fn forget(&self, pid: i32) {
+        self.all().retain(|(_, p, _)| *p != pid);
+    }
+
+    fn put(&self, pid: i32, site: Site) {
+        let mut all = self.all();
+        if all.len() < MANY {
+            all.push((Instant::now(), pid, site));
+        }
+    }
+
+    fn take(&self, pid: i32, id: &str) -> Option<Site> {
+        let mut all = self.all();
+        let fits = |(since, p, site): &(Instant, i32, Site)| {
+            *p == pid && site.record.id == id && since.elapsed() < KEPT
+        };
+        let at = all.iter().position(fits)?;
+        Some(all.swap_remove(at).2)
+    }
+}
+
 /// One connection's view.
 pub struct View {
     /// Who asks.
@@ -45,6 +87,8 @@ pub struct View {
     pub realm: Realm,
     /// The service's own state.
     pub state: Registry,
+    /// What was just found, shared by all connections.
+    pub found: Arc<Found>,
     /// Numbers of change lists, shared by all connections.
     pub counts: Arc<Known>,
     /// The peer's own conversations, where this process is the peer's own, with no rights but the peer's.
@@ -110,7 +154,12 @@ impl View {
     fn shown(&self, site: Option<Site>) -> Result<Value, Report> {
         match site {
             Some(site) if !self.may(&site.record) => Err(foreign(&site.record)),
-            site => value(site.map(|s| s.record)),
+            None => value(None::<SandboxRecord>),
+            Some(site) => {
+                let answer = value(&site.record);
+                self.found.put(self.peer.pid, site);
+                answer
+            }
         }
     }
 
@@ -122,7 +171,10 @@ impl View {
             path: None,
             hint: Some("respool sandboxes lists them".into()),
         };
-        let site = self.realm.registry.by_id(id).map_err(report)?.ok_or_else(none)?;
+        let site = match self.found.take(self.peer.pid, id) {
+            Some(site) => site,
+            None => self.realm.registry.by_id(id).map_err(report)?.ok_or_else(none)?,
+        };
         if self.may(&site.record) {
             Ok(site.on_behalf(self.peer.pid))
         } else {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::answer::View;
+use super::answer::{Found, View};
 use super::frame::{Answer, Ask, FROM_CLIENT, Hello, Outcome, VERSION, read, write};
 use super::peer::Peer;
 use super::tenant::{Realm, sweep_all};
@@ -44,6 +44,7 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What all connections share.
 pub(super) struct Shared {
     state: Registry,
+    found: Arc<Found>,
     counts: Arc<Known>,
     users: Mutex<HashMap<u32, usize>>,
     /// Requests that are being answered, and a bell for when one is done.
@@ -56,6 +57,7 @@ impl Shared {
     pub(super) fn new(state: Registry) -> Arc<Self> {
         Arc::new(Self {
             state,
+            found: Arc::default(),
             counts: Arc::default(),
             users: Mutex::default(),
             busy: Mutex::new(0),
@@ -142,6 +144,7 @@ pub fn serve(socket: &Socket, state: Registry, stop: &dyn Progress) -> Result<()
     };
     socket.listener.set_nonblocking(true).map_err(failed)?;
     while !stop.cancelled() {
+        shared.found.sweep();
         let mut fds = [PollFd::new(&socket.listener, PollFlags::IN)];
         let patience = Timespec {
             tv_sec: 1,
@@ -236,6 +239,7 @@ fn converse(shared: &Arc<Shared>, stream: &UnixStream, peer: Peer) -> io::Result
             peer,
             realm,
             state: shared.state.clone(),
+            found: Arc::clone(&shared.found),
             counts: Arc::clone(&shared.counts),
             library: None,
         })

@@ -76,6 +76,7 @@ fn converse(
             peer: Peer::own()?,
             realm: Realm::mine(registry(named)?),
             state: shared.state(),
+            found: Arc::default(),
             counts: shared.counts(),
             library: Some(library),
         })

@@ -59,13 +59,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Takes a checkpoint of the sandbox as it is now; operations wait for its end.
 pub fn take(site: &Site, new: &NewCheckpoint) -> Result<Checkpoint, TakeError> {
-    // first what its own message explains best: a pool that cannot be written
-    site.vault.guard()?;
+    let here = site.remote().is_none();
+    if here {
+        // first what its own message explains best: a pool that cannot be written
+        site.vault.guard()?;
+    }
     if let Some(warning) = site.before_checkpoint(new.kind) {
         tracing::warn!("{warning}");
     }
-    if site.remote().is_some() {
-        // the service waits for operations, too
+    if !here {
+        // the service asks the same, and waits for operations, too
         return Ok(site.checkpoint(new)?);
     }
     let _quiet = quiet::enter(site.dir()?, PATIENCE)?;

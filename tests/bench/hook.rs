@@ -1,5 +1,5 @@
 //! What a message costs: `respool hook openhands` from exec to exit, against the bare ioctl on the same dirty
-//! data, alternating within one run, and against `btrfs subvolume snapshot` and `git add -A && git commit`.
+//! data, alternating within one run: as root in its own process, and as an ordinary user by the service; and against `btrfs subvolume snapshot` and `git add -A && git commit`.
 //!
 //! `cargo bench --bench hook -- [FILES [ROUNDS]]`, as root; 20000 files and 20 rounds if not said.
 
@@ -8,8 +8,10 @@ mod common;
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{TestDir, respool};
@@ -18,9 +20,12 @@ use respool::engine::pool::Pool;
 
 const DIRTY: usize = 10;
 const PER_FOLDER: usize = 24;
-const NAMES: [&str; 5] = [
+/// The ordinary user whose hook asks the service.
+const USER: u32 = 65534;
+const NAMES: [&str; 6] = [
     "bare ioctl",
     "respool hook openhands",
+    "the same, by the service",
     "respool --version",
     "btrfs subvolume snapshot -r",
     "git add -A && git commit",
@@ -62,12 +67,47 @@ fn ok(command: &mut Command) {
     );
 }
 
-fn hook(dir: &TestDir, workspace: &Path, message: usize) {
+/// The service on the state folder, ended when it is dropped.
+struct Service(Child);
+
+impl Service {
+    fn start(dir: &TestDir) -> Self {
+        let mut c = respool(dir.path());
+        c.arg("--state-dir").arg(dir.join("state"));
+        c.args(["service", "--socket"]).arg(dir.join("sock"));
+        let service = Self(c.stderr(Stdio::null()).spawn().expect("the service"));
+        let up = || std::os::unix::net::UnixStream::connect(dir.join("sock")).is_ok();
+        assert!(
+            common::wait_until(Duration::from_secs(10), up),
+            "the service is not there"
+        );
+        service
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
+        let _ended = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _status = self.0.wait();
+    }
+}
+
+/// `served`: as an ordinary user, by the service.
+fn hook(dir: &TestDir, workspace: &Path, message: usize, served: bool) {
     let input = serde_json::json!({"event_type": "UserPromptSubmit", "message": format!("message {message}"),
         "session_id": "00000000-0000-4000-8000-000000000000", "working_dir": workspace});
-    let mut child = respool(dir.path())
-        .arg("--state-dir")
-        .arg(dir.join("state"))
+    let mut command = if served {
+        let mut c = Command::new(dir.join("respool"));
+        c.env_clear().env("RESPOOL_SOCKET", dir.join("sock"));
+        c.env("HOME", workspace).uid(USER).gid(USER);
+        c
+    } else {
+        let mut c = respool(dir.path());
+        c.arg("--state-dir").arg(dir.join("state"));
+        c
+    };
+    let mut child = command
         .args(["hook", "openhands"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -130,10 +170,14 @@ fn main() {
     let dir = TestDir::new();
     let workspace = dir.join("w");
     fill(&workspace, files);
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("open to all");
+    std::fs::copy(env!("CARGO_BIN_EXE_respool"), dir.join("respool")).expect("the program");
+    chown(&workspace, Some(USER), Some(USER)).expect("an owner");
     let mut track = respool(dir.path());
     track.arg("--state-dir").arg(dir.join("state"));
     ok(track.args(["--yes", "track"]).arg(&workspace));
     let _tracked = Tracked(&dir);
+    let _service = Service::start(&dir);
     let pool = Pool::open_image(&dir.join("state/pool.img"), &dir.join("state/mnt")).expect("pool");
     let bare = pool.mount().join("bare");
     std::fs::create_dir(&bare).expect("folder");
@@ -147,7 +191,8 @@ fn main() {
         File::open(&workspace).expect("live"),
         File::open(&bare).expect("bare"),
     );
-    hook(&dir, &workspace, 0);
+    hook(&dir, &workspace, 0, false);
+    hook(&dir, &workspace, 0, true);
 
     let mut times: [Vec<Duration>; NAMES.len()] = Default::default();
     for round in 0..rounds {
@@ -156,13 +201,13 @@ fn main() {
             let count = round * NAMES.len() + which + 1;
             // what the one before left must not be paid for by this one
             ioctl::fs_sync(pool.root()).expect("sync");
-            dirty(if which == 4 { &repository } else { &workspace }, files, count);
+            dirty(if which == 5 { &repository } else { &workspace }, files, count);
             let name = format!("{round}-{which}");
             times[which].push(match which {
                 0 => timed(|| ioctl::snap_create(&live, &into, name.as_bytes(), true).expect("ioctl")),
-                1 => timed(|| hook(&dir, &workspace, count)),
-                2 => timed(|| ok(respool(dir.path()).arg("--version"))),
-                3 => timed(|| {
+                1 | 2 => timed(|| hook(&dir, &workspace, count, which == 2)),
+                3 => timed(|| ok(respool(dir.path()).arg("--version"))),
+                4 => timed(|| {
                     ok(Command::new("btrfs")
                         .args(["subvolume", "snapshot", "-r"])
                         .args([&workspace, &bare.join(&name)]));
