@@ -96,28 +96,6 @@ fn units_name_what_the_package_installs() {
     );
 }
 
-#[test]
-fn systemd_takes_the_units() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let mut verify = Command::new("systemd-analyze");
-    verify.args(["verify", "--man=no"]);
-    for unit in UNITS {
-        let text = read(format!("assets/units/{unit}"));
-        // the program need not be installed here
-        let path = dir.path().join(unit);
-        fs::write(&path, text.replace("=/usr/bin/respool", "=/usr/bin/env")).expect("write");
-        verify.arg(path);
-    }
-    let out = verify
-        .output()
-        .expect("this test needs systemd-analyze (package systemd)");
-    let said = String::from_utf8_lossy(&out.stderr);
-    // what else is wrong with the machine's own units is no matter here
-    let ours: Vec<&str> = said.lines().filter(|l| l.contains("respool")).collect();
-    assert!(ours.is_empty(), "{ours:#?}");
-    assert!(out.status.success(), "{said}");
-}
-
 /// The maintainer scripts in a machine of their own.
 struct Machine {
     dir: tempfile::TempDir,
