@@ -96,6 +96,48 @@ fn units_name_what_the_package_installs() {
     );
 }
 
+/// systemd takes a job out where the order has a circle, and nobody says which.
+#[test]
+fn the_order_at_the_start_has_no_circle() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("write");
+    for unit in UNITS {
+        // the program need not be installed here
+        let text = read(format!("assets/units/{unit}"));
+        write(unit, &text.replace("=/usr/bin/respool", "=/usr/bin/env"));
+    }
+    let wants = dir.path().join("sockets.target.wants");
+    fs::create_dir(&wants).expect("folder");
+    for socket in ["respool.socket", "docker.socket"] {
+        std::os::unix::fs::symlink(format!("../{socket}"), wants.join(socket)).expect("link");
+    }
+    write("docker.socket", "[Socket]\nListenStream=/run/no-docker.sock\n");
+    write(
+        "docker.service",
+        "[Unit]\nRequires=docker.socket\nAfter=docker.socket\n[Service]\nExecStart=/usr/bin/env\n",
+    );
+    write(
+        "start.target",
+        "[Unit]\nWants=basic.target respool-pools.service respool.service docker.service\n",
+    );
+    let verify = || {
+        let out = Command::new("systemd-analyze")
+            .args(["verify", "--man=no", "start.target"])
+            .env("SYSTEMD_UNIT_PATH", format!("{}:", dir.path().display()))
+            .output()
+            .expect("this test needs systemd-analyze (package systemd)");
+        said(&out)
+    };
+    assert!(!verify().contains("ordering cycle"), "{}", verify());
+    // it would tell
+    let pools = read("assets/units/respool-pools.service").replace("=/usr/bin/respool", "=/usr/bin/env");
+    write(
+        "respool-pools.service",
+        &pools.replace("Before=cron.service", "Before=docker.socket cron.service"),
+    );
+    assert!(verify().contains("ordering cycle"), "{}", verify());
+}
+
 /// The maintainer scripts in a machine of their own.
 struct Machine {
     dir: tempfile::TempDir,
@@ -339,7 +381,12 @@ fn the_unit_that_track_wrote_makes_room() {
         ("[Service]\nExecStart=/mine\n", true),
     ] {
         fs::write(&unit, text).expect("write");
+        let link = m.path("units/multi-user.target.wants/respool-pools.service");
+        fs::create_dir_all(link.parent().expect("wants")).expect("folder");
+        std::os::unix::fs::symlink(&unit, &link).expect("link");
         let out = m.run("postinst", &["configure", ""], None);
+        assert_eq!(link.symlink_metadata().is_ok(), stays, "{text}");
+        assert!(m.log().contains("deb-systemd-helper"), "{}", m.log());
         assert!(out.status.success(), "{}", said(&out));
         assert_eq!(unit.exists(), stays, "{text}");
     }
