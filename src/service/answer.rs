@@ -62,6 +62,11 @@ impl Found {
         self.all().retain(|(_, p, _)| *p != pid);
     }
 
+    /// Closes all, before a command that may unmount.
+    pub fn close(&self) {
+        self.all().clear();
+    }
+
     fn put(&self, pid: i32, site: Site) {
         let mut all = self.all();
         if all.len() < MANY {

@@ -52,6 +52,7 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
         sweep_all(&view.state);
         view.realm.prepare().map_err(io)?;
     }
+    view.found.close();
     let mut command = command(view, &order).map_err(io)?;
     let printed = collect(command.spawn().map_err(io)?, progress).map_err(io)?;
     if matches!(order.verb, Verb::PoolUnmount)

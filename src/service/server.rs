@@ -181,9 +181,11 @@ fn welcome(shared: &Arc<Shared>, stream: UnixStream) {
             .name("connection".into())
             .spawn(move || {
                 let _seat = seat;
+                let pid = peer.pid;
                 if let Err(e) = converse(&shared, &stream, peer) {
                     tracing::debug!("a connection ended: {e}");
                 }
+                shared.found.forget(pid);
             })?;
         Ok(())
     };
