@@ -233,3 +233,159 @@ fn one_user_cannot_take_all_connections() {
     drop(holder.stdin.take());
     holder.wait().expect("ended");
 }
+
+/// A folder that is mounted on itself, and no longer when it is dropped.
+struct Remounted(std::path::PathBuf);
+
+impl Remounted {
+    fn with(path: std::path::PathBuf, options: &str) -> Self {
+        let it = Self(path);
+        for flags in ["bind".to_owned(), format!("remount,bind,{options}")] {
+            it.run("mount", &["-o", &flags, it.0.to_str().expect("UTF-8")]);
+        }
+        it
+    }
+    fn run(&self, program: &str, words: &[&str]) {
+        let mut c = std::process::Command::new(program);
+        assert!(c.args(words).arg(&self.0).status().expect(program).success());
+    }
+}
+
+impl Drop for Remounted {
+    fn drop(&mut self) {
+        self.run("umount", &["-l"]);
+    }
+}
+
+/// A disk of the user's may have programs on it that would make him root; so it is mounted without that.
+#[test]
+fn what_the_disk_of_a_folder_forbids_stays_forbidden() {
+    use std::os::unix::fs::PermissionsExt;
+    let s = Served::new();
+    let disk = Remounted::with(s.home(), "nosuid,nodev");
+    assert!(s.shell("mkdir project").status.success());
+    let id = s.ws().join("id");
+    std::fs::copy("/usr/bin/id", &id).expect("id");
+    std::fs::set_permissions(&id, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+    let who = || String::from_utf8(s.shell("./project/id -u").stdout).expect("UTF-8");
+    assert_eq!(who(), "65534\n");
+    s.tracked();
+    assert_eq!(who(), "65534\n", "the mount of the live tree");
+    // as after a restart of the machine
+    let ws = s.ws();
+    let ws = ws.to_str().expect("UTF-8");
+    let unmounted = std::process::Command::new("umount").arg(ws).status();
+    assert!(unmounted.expect("umount").success());
+    s.ok(&["ls", "now"]);
+    assert_eq!(who(), "65534\n", "the mount that was made again");
+    assert_eq!(s.root(&["untrack", ws]).0, 0);
+    drop(disk);
+}
+
+/// The image of a user's state may hold the only copy of a workspace: it stays, whatever the user does with the folder
+/// that it stands for.
+#[test]
+fn the_state_of_a_user_is_kept_while_something_is_tracked_there() {
+    let mut s = Served::new();
+    assert!(s.shell("mkdir project; echo one > project/a").status.success());
+    let (ws, mine) = (s.ws(), s.home().join("mine"));
+    let (ws, mine) = (ws.to_str().expect("UTF-8"), mine.to_str().expect("UTF-8"));
+    let ok = |s: &Served, words: &[&str]| {
+        let mut all = vec!["--state-dir", mine, "--yes"];
+        all.extend(words);
+        let (code, doc) = s.run_as(OWNER, &all);
+        assert_eq!(code, 0, "{words:?}: {doc}");
+    };
+    // the folder itself was never made
+    ok(&s, &["track", ws, "--size", "300M"]);
+    ok(&s, &["pool", "unmount"]);
+    assert!(!s.ws().join("a").exists());
+    ok(&s, &["pool", "mount"]);
+    assert_eq!(std::fs::read(s.ws().join("a")).expect("a"), b"one\n");
+    ok(&s, &["pool", "unmount"]);
+    assert!(s.stop().success());
+    // its superblock cannot be read when the service starts
+    let users = std::fs::read_dir(s.state().join("users/65534")).expect("users");
+    let image = users.flatten().next().expect("one").path().join("pool.img");
+    let whole = std::fs::read(&image).expect("the image is kept");
+    let blank = |bytes: &[u8]| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&image)
+            .expect("image");
+        file.write_all_at(bytes, 65536).expect("written");
+    };
+    blank(&[0; 4096]);
+    s.start(&[]);
+    blank(&whole[65536..65536 + 4096]);
+    ok(&s, &["pool", "mount"]);
+    assert_eq!(std::fs::read(s.ws().join("a")).expect("a"), b"one\n");
+    ok(&s, &["untrack", ws]);
+    ok(&s, &["pool", "unmount"]);
+    let users = s.state().join("users/65534");
+    assert_eq!(std::fs::read_dir(users).expect("users").count(), 0);
+}
+
+#[test]
+fn waiting_takes_neither_roots_watches_nor_all_threads() {
+    let s = Served::new();
+    s.tracked();
+    let sandbox = s.run_as(OWNER, &["sandboxes"]).1[0]["id"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    // 160 at once, of which the user may have 64
+    let script = format!(
+        r#"
+import json,socket,struct,sys
+def send(c,o):
+    b=json.dumps(o).encode(); c.sendall(struct.pack(">I",len(b))+b)
+def take(c,n):
+    b=b""
+    while len(b)<n:
+        more=c.recv(n-len(b))
+        if not more: sys.exit("hung up")
+        b+=more
+    return b
+def frame(c): return take(c,struct.unpack(">I",take(c,4))[0])
+all=[]
+for i in range(10):
+    c=socket.socket(socket.AF_UNIX); c.connect({socket:?}); send(c,{{"version":1,"program":"x"}}); frame(c)
+    for r in range(16): send(c,{{"id":r+1,"request":{{"of":[{sandbox:?},"wait"]}}}})
+    all.append(c)
+many=0
+while many<96:
+    import select
+    for c in select.select(all,[],[],20)[0]:
+        assert b"too many requests" in frame(c)
+        many+=1
+print("waiting",flush=True)
+sys.stdin.read()
+"#,
+        socket = s.socket().to_str().expect("UTF-8"),
+    );
+    let mut flood = s.user(OWNER, "python3");
+    flood
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut flood = flood.spawn().expect("python3 is needed by this test");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(flood.stdout.take().expect("stdout"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("read");
+    assert_eq!(line, "waiting\n");
+    let watches = || {
+        let all = std::fs::read_dir(format!("/proc/{}/fd", s.pid())).expect("alive");
+        let links = all.flatten().filter_map(|e| std::fs::read_link(e.path()).ok());
+        links.filter(|l| l.to_string_lossy().contains("inotify")).count()
+    };
+    let some = crate::common::wait_until(std::time::Duration::from_secs(10), || watches() == 32);
+    assert!(some, "{}", watches());
+    drop(flood.stdin.take());
+    flood.wait().expect("ended");
+    // nothing is left of it
+    let ended = crate::common::wait_until(std::time::Duration::from_secs(10), || watches() == 0);
+    assert!(ended, "{}", watches());
+    s.ok(&["checkpoint"]);
+}
