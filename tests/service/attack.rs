@@ -389,3 +389,54 @@ sys.stdin.read()
     assert!(ended, "{}", watches());
     s.ok(&["checkpoint"]);
 }
+
+/// A rewind is in place, but a file of root's never comes back into one that its reader has open, and could write to.
+#[test]
+fn a_file_of_roots_is_not_put_into_one_that_the_user_has_open() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let s = Served::new();
+    assert!(s.shell("mkdir project").status.success());
+    for (name, mode) in [("secret", 0o600), ("tool", 0o4755)] {
+        std::fs::write(s.ws().join(name), "of root").expect("write");
+        std::fs::set_permissions(s.ws().join(name), std::fs::Permissions::from_mode(mode)).expect("mode");
+        std::fs::hard_link(s.ws().join(name), s.ws().join(format!("{name}-too"))).expect("link");
+    }
+    let ws = s.tracked();
+    let script = format!(
+        r#"
+import os,subprocess
+os.chdir({ws:?})
+held=[]
+for n in ("secret","tool"):
+    os.unlink(n); os.unlink(n+"-too")
+    held.append(open(n,"w+b")); held[-1].write(b"mine"); held[-1].flush()
+done=subprocess.run(["../../respool","--yes","-s",{ws:?},"rewind","start"])
+assert done.returncode==0
+for f in held:
+    f.seek(0); print(f.read().decode(),flush=True)
+    f.seek(0); f.write(b"evil"); f.flush()
+"#,
+        ws = ws.to_str().expect("UTF-8")
+    );
+    let out = s
+        .user(OWNER, "python3")
+        .args(["-c", &script])
+        .output()
+        .expect("python3");
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(
+        said.lines().filter(|l| *l == "mine").count(),
+        2,
+        "{said}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    for (name, mode) in [("secret", 0o600), ("tool", 0o4755)] {
+        let meta = std::fs::metadata(ws.join(name)).expect(name);
+        assert_eq!(
+            (meta.uid(), meta.mode() & 0o7777, meta.nlink()),
+            (0, mode, 2),
+            "{name}"
+        );
+        assert_eq!(std::fs::read(ws.join(name)).expect(name), b"of root");
+    }
+}
