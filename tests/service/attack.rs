@@ -440,3 +440,28 @@ for f in held:
         assert_eq!(std::fs::read(ws.join(name)).expect(name), b"of root");
     }
 }
+
+#[test]
+fn a_users_rewind_stops_no_process_of_roots() {
+    let s = Served::new();
+    let ws = s.tracked();
+    let mut daemon = std::process::Command::new("setsid");
+    daemon
+        .args(["sh", "-c", "exec 3>>log; echo up; read line"])
+        .current_dir(&ws)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut daemon = daemon.spawn().expect("setsid");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(daemon.stdout.take().expect("stdout"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("read");
+    let done = s.ok(&["--yes", "rewind", "start"]);
+    drop(daemon.stdin.take());
+    daemon.wait().expect("ended");
+    let notes = done["notes"].to_string();
+    assert!(
+        notes.contains(&format!("process {} (sh) has files open", daemon.id())),
+        "{done}"
+    );
+    assert!(!notes.contains("was paused meanwhile"), "{done}");
+}
