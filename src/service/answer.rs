@@ -174,7 +174,10 @@ impl View {
         let vault = &site.vault;
         match ask {
             Ask::Checkpoints => value(vault.checkpoints().map_err(report)?),
-            Ask::Label(id, label) => value(vault.label(&id, &label).map_err(report)?),
+            Ask::Label(id, label) => {
+                short(&label)?;
+                value(vault.label(&id, &label).map_err(report)?)
+            }
             Ask::Pin(id, pinned) => value(vault.pin(&id, pinned).map_err(report)?),
             Ask::Late(id, paths) => value(vault.mark_late(&id, paths).map_err(report)?),
             Ask::Guard => value(vault.guard().map_err(report)?),
@@ -305,6 +308,9 @@ fn fitting(order: Order) -> Result<Order, Report> {
         OperationKind::Rewind | OperationKind::Undo | OperationKind::Redo
     ) {
         return Err(refused("no such operation goes back to a checkpoint", None));
+    }
+    if order.kind == OperationKind::Rewind && order.of.is_some() {
+        return Err(refused("a rewind takes back no operation", None));
     }
     short(&order.words)?;
     if let Selection::Paths(paths) = &order.selection {

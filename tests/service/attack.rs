@@ -136,6 +136,34 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
                 .contains("made by respool itself")
         );
     }
+    let records = Operate::Records;
+    let Outcome::Ok(records) = line.ask(about(About::Operate(
+        serde_json::to_value(records).expect("JSON"),
+    ))) else {
+        panic!("no log");
+    };
+    let track = records[0]["id"].as_str().expect("id").to_owned();
+    let start = line.ask(about(About::Checkpoints));
+    let Outcome::Ok(start) = start else {
+        panic!("{start:?}")
+    };
+    let start: Vec<respool::engine::Checkpoint> = serde_json::from_value(start).expect("checkpoints");
+    for (kind, why) in [
+        (OperationKind::Rewind, "takes back no operation"),
+        (OperationKind::Undo, "was taken back meanwhile"),
+    ] {
+        let order = Order {
+            kind,
+            target: start[0].meta.id.clone(),
+            words: "x".into(),
+            selection: Selection::All,
+            of: Some(track.clone()),
+        };
+        let order = serde_json::to_value(Operate::Run(order)).expect("order");
+        assert!(line.refused(about(About::Operate(order))).contains(why));
+    }
+    let label = About::Label(start[0].meta.id.clone(), "x".repeat(3_000_000));
+    assert!(line.refused(about(label)).contains("at most"));
     let mut huge = NewCheckpoint::of(CheckpointKind::Message, How::Hook);
     huge.message = Some("x".repeat(100_000));
     assert!(line.refused(about(About::Take(huge))).contains("bytes"));
