@@ -136,6 +136,43 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
                 .contains("made by respool itself")
         );
     }
+    let mut huge = NewCheckpoint::of(CheckpointKind::Message, How::Hook);
+    huge.message = Some("x".repeat(100_000));
+    assert!(line.refused(about(About::Take(huge))).contains("bytes"));
+    assert!(
+        line.refused(about(About::Missed("m".into(), "r".repeat(5000))))
+            .contains("at most")
+    );
+    assert!(
+        line.refused(Request::Find("relative".into()))
+            .contains("no absolute path")
+    );
+    assert!(
+        line.refused(about(About::Operate(serde_json::json!({"remove": 1}))))
+            .contains("understood")
+    );
+    assert!(
+        line.refused(Request::Manage(serde_json::json!({"verb": "rm"})))
+            .contains("understood")
+    );
+    assert!(
+        line.refused(Request::Library(serde_json::json!("list")))
+            .contains("not read by the service")
+    );
+    let escape = About::Read(respool::engine::State::Now, "../../../../etc/shadow".into(), 100);
+    assert!(line.refused(about(escape)).contains("there is no"));
+}
+
+#[test]
+fn an_order_takes_back_only_what_went_back_and_labels_are_short() {
+    let s = Served::new();
+    s.tracked();
+    let sandbox = s.run_as(OWNER, &["sandboxes"]).1[0]["id"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    let mut line = Raw::to(&s);
+    let about = |ask| Request::Of(sandbox.clone(), ask);
     let records = Operate::Records;
     let Outcome::Ok(records) = line.ask(about(About::Operate(
         serde_json::to_value(records).expect("JSON"),
@@ -164,31 +201,6 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
     }
     let label = About::Label(start[0].meta.id.clone(), "x".repeat(3_000_000));
     assert!(line.refused(about(label)).contains("at most"));
-    let mut huge = NewCheckpoint::of(CheckpointKind::Message, How::Hook);
-    huge.message = Some("x".repeat(100_000));
-    assert!(line.refused(about(About::Take(huge))).contains("bytes"));
-    assert!(
-        line.refused(about(About::Missed("m".into(), "r".repeat(5000))))
-            .contains("at most")
-    );
-    assert!(
-        line.refused(Request::Find("relative".into()))
-            .contains("no absolute path")
-    );
-    assert!(
-        line.refused(about(About::Operate(serde_json::json!({"remove": 1}))))
-            .contains("understood")
-    );
-    assert!(
-        line.refused(Request::Manage(serde_json::json!({"verb": "rm"})))
-            .contains("understood")
-    );
-    assert!(
-        line.refused(Request::Library(serde_json::json!("list")))
-            .contains("not read by the service")
-    );
-    let escape = About::Read(respool::engine::State::Now, "../../../../etc/shadow".into(), 100);
-    assert!(line.refused(about(escape)).contains("there is no"));
 }
 
 #[test]
