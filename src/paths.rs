@@ -23,15 +23,20 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 /// As [`read_file`], with what the file system says of the file that was read.
 pub fn read_with_meta(path: &Path) -> io::Result<(Vec<u8>, std::fs::Metadata)> {
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK)
-        .open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
+    let open = |flags: i32, path: &Path| {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).custom_flags(flags).open(path)
+    };
+    // only to look at: already opening some devices starts them
+    let handle = open(nix::libc::O_PATH, path)?;
+    if !handle.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
+    let same = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let file = open(nix::libc::O_NONBLOCK, Path::new(&same))?;
+    let meta = file.metadata()?;
     if meta.len() > MOST {
         return Err(io::Error::other("it is too large"));
     }

@@ -44,6 +44,14 @@ pub fn stat(pid: i32) -> Option<Stat> {
     })
 }
 
+/// The user that a process belongs to, its real user id (`/proc/PID/status`, proc(5)); `None` if it is gone.
+pub fn user(pid: i32) -> Option<u32> {
+    let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|l| l.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// All process ids.
 pub fn pids() -> Vec<i32> {
     let Ok(dir) = fs::read_dir("/proc") else {

@@ -75,6 +75,19 @@ pub fn with_service(registry: Registry, env: &paths::Env) -> Result<Registry, Fa
     })
 }
 
+/// The config. Where this is root on behalf of an ordinary user, only from a file of that user's: what is wrong in a
+/// file is told with words of it, and a link may lead to one that is not for that user's eyes.
+fn config_of(global: &Global, dir: &Path) -> Result<Config, Failure> {
+    use std::os::unix::fs::MetadataExt;
+    if let Some(behalf) = global.behalf.filter(|b| b.uid != 0) {
+        let meta = std::fs::metadata(dir.join("config.toml"));
+        if !meta.is_ok_and(|m| m.is_file() && m.uid() == behalf.uid) {
+            return Ok(Config::default());
+        }
+    }
+    Ok(Config::load(global.config.as_deref(), dir)?)
+}
+
 impl App {
     /// From the options.
     pub fn new(global: Global) -> Result<Self, Failure> {
@@ -88,7 +101,7 @@ impl App {
             Failure::new(Kind::Failed, format!("there is no current folder: {e}"))
                 .hint("cd to a folder that exists")
         })?;
-        let config = Config::load(global.config.as_deref(), &who.config_dir(&env))?;
+        let config = config_of(&global, &who.config_dir(&env))?;
         let named = global.state_dir.is_some();
         let state = match &global.state_dir {
             Some(dir) => {

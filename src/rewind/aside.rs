@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 
-use super::error::Result;
+use super::error::{Result, RewindError};
 use super::journal::Record;
 use crate::engine::flags::{IFlags, flags, set_flags};
 use crate::engine::{EngineError, subvolume};
 use crate::process::fault_point;
 use crate::sandbox::bind;
-use crate::text::ExactPath;
+use crate::text::{ExactPath, shown_path};
 
 /// A folder and its parent, open.
 pub struct Beside {
@@ -57,9 +57,29 @@ impl Beside {
     pub fn make(&self, record: &mut Record) -> Result<OwnedFd> {
         rustix::fs::mkdirat(&self.parent, &self.aside, Mode::RWXU).map_err(io_error("make", &self.path))?;
         fault_point("aside-made");
-        let fd = self.open()?;
+        let fd = self.fresh()?;
         self.remember(&fd, record)?;
         Ok(fd)
+    }
+
+    /// The folder beside that was just made. Whoever owns the parent can put another one in its place: what is not empty
+    /// and this process's own is refused, for it will be written to and emptied.
+    pub fn fresh(&self) -> Result<OwnedFd> {
+        let fd = self.open()?;
+        let stat = bind::stat(&fd).map_err(EngineError::io("look at", &self.path))?;
+        let own = stat.st_uid == rustix::process::geteuid().as_raw();
+        if own
+            && names(&fd)
+                .map_err(EngineError::io("list", &self.path))?
+                .is_empty()
+        {
+            return Ok(fd);
+        }
+        Err(RewindError::Refused {
+            why: format!("somebody put another folder at {}", shown_path(&self.path)),
+            path: Some(self.path.clone()),
+            hint: Some("stop what writes there, then try again".into()),
+        })
     }
 
     /// Remembers in the record which inode is, or will be, the folder beside.
@@ -209,4 +229,22 @@ pub fn times_like(folder: impl AsFd, like: impl AsFd, path: &Path) -> Result<()>
         },
     };
     Ok(rustix::fs::futimens(folder, &times).map_err(io_error("set the times of", path))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_put_in_the_place_of_the_one_beside_is_not_taken() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let real = dir.path().canonicalize().expect("real");
+        std::fs::create_dir(real.join("project")).expect("project");
+        let beside = Beside::of(&real.join("project"), "sb-x").expect("beside");
+        std::fs::create_dir(&beside.path).expect("folder");
+        assert!(beside.fresh().is_ok());
+        std::fs::write(beside.path.join("theirs"), "").expect("file");
+        let e = beside.fresh().expect_err("not empty").to_string();
+        assert!(e.contains("somebody put another folder"), "{e}");
+    }
 }

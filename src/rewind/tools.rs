@@ -143,9 +143,13 @@ fn still_fits(log: &Log, order: &Order) -> Result<()> {
     log.none_interrupted()?;
     let Some(of) = &order.of else { return Ok(()) };
     let records = log.records()?;
+    let goes_back = |r: &Record| {
+        use OperationKind::{Redo, Rewind, Undo};
+        matches!(r.kind, Rewind | Undo | Redo)
+    };
     if records
         .iter()
-        .any(|r| r.id == *of && r.state == OperationState::Done)
+        .any(|r| r.id == *of && r.state == OperationState::Done && goes_back(r))
     {
         return Ok(());
     }

@@ -452,9 +452,10 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     let name = beside.aside.as_encoded_bytes().to_vec();
     ioctl::subvol_create(&beside.parent, &name).map_err(EngineError::io("make", &beside.path))?;
     fault_point("aside-made");
-    let fresh = bind::open_folder(&beside.path).map_err(EngineError::io("open", &beside.path))?;
+    let fresh = beside.fresh()?;
     let info = subvolume::root_info(&fresh).map_err(EngineError::io("look at", &beside.path))?;
-    work.record.live_uuid = info.map(|i| subvolume::hex(&i.uuid)).unwrap_or_default();
+    let info = info.ok_or_else(|| EngineError::NotManaged { path: path.clone() })?;
+    work.record.live_uuid = subvolume::hex(&info.uuid);
     work.dir.write_record(&work.record)?;
     let before = copied(work, &fresh, progress)?;
     if let Some(e) = stopped_by(&path, &occupants(&path)?) {
@@ -468,6 +469,11 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     fault_point("track-switching");
     beside.exchange()?;
     fault_point("track-exchanged");
+    let Some(old) = beside.again(&work.journal) else {
+        // not the folder that was copied: it is put back where it was
+        beside.exchange()?;
+        return Err(changed_meanwhile(&path));
+    };
     work.record.tracked = true;
     work.dir.write_record(&work.record)?;
     if !super::adopt::shows(&work.record) {
@@ -476,7 +482,6 @@ fn exchange(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     start_checkpoint(work.pool, &work.record, fresh)?;
     work.log.advance(&mut work.journal, Phase::Cleaning)?;
     fault_point("track-cleaning");
-    let old = bind::open_folder(&beside.path).map_err(EngineError::io("open", &beside.path))?;
     remove::empty(&old, &beside.path)?;
     fault_point("track-emptied");
     beside.remove_empty()?;
@@ -494,7 +499,7 @@ fn adopt(work: &mut Work<'_>) -> Result<()> {
         .insert(super::untrack::WAS_SUBVOLUME.into(), true.into());
     work.record.tracked = true;
     work.dir.write_record(&work.record)?;
-    let live = bind::open_folder(&path).map_err(EngineError::io("open", &path))?;
+    let live = work.folder.try_clone().map_err(EngineError::io("open", &path))?;
     start_checkpoint(work.pool, &work.record, live)?;
     work.log.close(&mut work.journal, OperationState::Done)
 }

@@ -2,14 +2,15 @@
 //! write.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags, XattrFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use crate::engine::catalog::Stub;
 use crate::engine::flags::{IFlags, flags, set_flags};
+use crate::engine::ioctl::{Forbidden, forbid};
 
 /// The attribute on the emptied folder: the id of the sandbox that belongs over it.
 pub const STUB_XATTR: &str = "trusted.respool.stub";
@@ -34,22 +35,37 @@ pub fn open_exact(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Shows the tree `live` (a subvolume root) at the folder `over`. Both are open: no path is trusted again.
+/// Shows the tree `live` (a subvolume root) at the folder `over`. Both are open: no path is trusted again. What is
+/// forbidden where the folder is (programs with rights of their owner's, devices, any programs) stays forbidden: the
+/// content may come from a disk of an ordinary user's, who could put there what would make him root.
 pub fn mount_over(live: impl AsFd, over: impl AsFd) -> io::Result<()> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(live, c"", flags)?;
+    let there = rustix::fs::fstatvfs(&over)?.f_flag;
+    let forbidden = Forbidden {
+        setuid: there.contains(StatVfsMountFlags::NOSUID),
+        devices: there.contains(StatVfsMountFlags::NODEV),
+        programs: there.contains(StatVfsMountFlags::NOEXEC),
+    };
+    forbid(&tree, forbidden)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(tree, c"", over, c"", flags)?)
 }
 
-/// Takes the mount at `path` away. With `lazy`, programs that stand in it keep the tree that they have.
+/// Takes the mount at `path` away. With `lazy`, programs that stand in it keep the tree that they have. No part of the
+/// path may be a link: somebody may have put one there to have something else unmounted.
 pub fn unmount(path: &Path, lazy: bool) -> io::Result<()> {
     let mut flags = UnmountFlags::NOFOLLOW;
     if lazy {
         flags |= UnmountFlags::DETACH;
     }
-    Ok(rustix::mount::unmount(path, flags)?)
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let parent = open_exact(above)?;
+    let point = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string());
+    Ok(rustix::mount::unmount(point.join(name), flags)?)
 }
 
 /// Marks an emptied folder as the stub of a sandbox and makes it immutable: a program that still stands in

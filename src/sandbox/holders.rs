@@ -96,10 +96,12 @@ fn holder(pid: i32, place: &Place<'_>) -> Option<Holder> {
 
 /// Processes that must never be stopped: this one, its ancestors, its session, the foreground process group
 /// of its terminal. (Stopping the user's shell makes it swallow the next key.) The same for the process on
-/// whose behalf this one works.
+/// whose behalf this one works, and for those of other users than its own.
 struct Own {
     lineage: Vec<i32>,
     stats: Vec<process::Stat>,
+    /// The user whose processes alone may be stopped, where that is not root: nobody stops others' by a rewind.
+    only: Option<u32>,
 }
 
 impl Own {
@@ -108,6 +110,10 @@ impl Own {
         let mut own = Self {
             lineage: Vec::new(),
             stats: Vec::new(),
+            // of one that is gone it is not known what it might
+            only: behalf
+                .map(|pid| process::user(pid).unwrap_or(u32::MAX))
+                .filter(|uid| *uid != 0),
         };
         for pid in pids {
             own.lineage.extend(process::lineage_of(pid));
@@ -118,6 +124,7 @@ impl Own {
 
     fn has(&self, pid: i32) -> bool {
         self.lineage.contains(&pid)
+            || self.only.is_some_and(|uid| process::user(pid) != Some(uid))
             || process::stat(pid).is_some_and(|s| {
                 let with = |o: &process::Stat| {
                     s.session == o.session || (o.foreground > 0 && s.pgrp == o.foreground)

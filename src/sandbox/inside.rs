@@ -53,6 +53,25 @@ const MARKERS: &[(&str, &str)] = &[
     ("OPENHANDS_SESSION_ID", "openhands"),
     ("OPENHANDS_EVENT_TYPE", "openhands"),
 ];
+/// Programs that keep all terminals of a user, or start everything: none is an agent. A hook of an agent that has
+/// ended becomes the child of such a one.
+const KEEPERS: &[&str] = &[
+    "systemd",
+    "init",
+    "tmux",
+    "tmux:",
+    "screen",
+    "SCREEN",
+    "sshd",
+    "sshd:",
+    "login",
+    "sudo",
+    "su",
+    "xterm",
+    "gnome-terminal-server",
+    "konsole",
+    "dbus-daemon",
+];
 /// What OpenHands sets for its hooks.
 const HOOK_MARKER: &str = "OPENHANDS_EVENT_TYPE";
 
@@ -242,6 +261,13 @@ pub fn caller_of(pid: i32, table: &dyn Processes) -> Option<Recorded> {
     let (pid, start, arguments) = above
         .map(|(pid, start)| (pid, start, table.arguments(pid)))
         .find(|(_, _, a)| program(a).is_some() || a.first().is_none_or(|first| !is_shell(base(first))))?;
+    // some write more than their name there: "sshd: dev@pts/0"
+    let title = arguments.first().map(|a| a.as_bytes()).unwrap_or_default();
+    let title = title.split(|b| *b == b' ').next().unwrap_or(title);
+    let title = base(OsStr::from_bytes(title));
+    if KEEPERS.iter().any(|k| k.as_bytes() == title) {
+        return None;
+    }
     let name = || {
         let first = arguments.first().map(|a| base(a).to_vec()).unwrap_or_default();
         String::from_utf8_lossy(&first).into_owned()
@@ -452,6 +478,18 @@ mod tests {
             .with(13, 1, "/bin/sh|-c|respool hook openhands", "")
             .with(14, 13, "respool|hook|openhands", "");
         assert_eq!(caller_of(14, &orphan), None, "never the first process of all");
+        for keeper in [
+            "tmux: server",
+            "sshd: dev@pts/0",
+            "/usr/lib/systemd/systemd|--user",
+            "tmux|new",
+        ] {
+            let adopted = Table::new()
+                .with(12, 1, keeper, "")
+                .with(13, 12, "/bin/sh|-c|respool hook openhands", "")
+                .with(14, 13, "respool|hook|openhands", "");
+            assert_eq!(caller_of(14, &adopted), None, "{keeper}");
+        }
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub(super) fn revived(
     pool.guard_space()?;
     let made = || -> io::Result<String> {
         ioctl::subvol_create(&parent, name.as_encoded_bytes())?;
-        let fresh = bind::open_folder(path)?;
+        // not by its path, which may lead elsewhere by now
+        let fresh = subvolume::open_dir(parent.as_fd(), Path::new(name))?;
         rustix::fs::fchmod(&fresh, Mode::from_raw_mode(0o755))?;
         rustix::fs::fchown(
             &fresh,

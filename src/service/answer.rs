@@ -1,6 +1,7 @@
 //! What is answered to whom.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +37,31 @@ const TEXT: usize = 2000;
 const CONTENT: u64 = 1 << 30;
 /// How long [`Ask::Wait`] waits.
 const WAIT: Duration = Duration::from_secs(30);
+/// So many wait by inotify: all programs of a user together have 128 instances of it (inotify(7)), and root's others
+/// need theirs. The rest look now and then.
+const INSTANCES: usize = 32;
+/// How often those look.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How many wait by inotify.
+static FOLLOWING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of [`INSTANCES`].
+struct Instance;
+
+impl Instance {
+    fn take() -> Option<Self> {
+        let free = |n: usize| (n < INSTANCES).then_some(n + 1);
+        let taken = FOLLOWING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free);
+        taken.is_ok().then(|| Self)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        FOLLOWING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Sandboxes that were just found: who finds one asks about it next, and it need not be opened twice. None is kept for
 /// long, as an open sandbox cannot be unmounted.
@@ -205,7 +231,10 @@ impl View {
         let vault = &site.vault;
         match ask {
             Ask::Checkpoints => value(vault.checkpoints().map_err(report)?),
-            Ask::Label(id, label) => value(vault.label(&id, &label).map_err(report)?),
+            Ask::Label(id, label) => {
+                short(&label)?;
+                value(vault.label(&id, &label).map_err(report)?)
+            }
             Ask::Pin(id, pinned) => value(vault.pin(&id, pinned).map_err(report)?),
             Ask::Late(id, paths) => value(vault.mark_late(&id, paths).map_err(report)?),
             Ask::Guard => value(vault.guard().map_err(report)?),
@@ -337,6 +366,9 @@ fn fitting(order: Order) -> Result<Order, Report> {
     ) {
         return Err(refused("no such operation goes back to a checkpoint", None));
     }
+    if order.kind == OperationKind::Rewind && order.of.is_some() {
+        return Err(refused("a rewind takes back no operation", None));
+    }
     short(&order.words)?;
     if let Selection::Paths(paths) = &order.selection {
         let inside = |p: &Path| {
@@ -361,13 +393,19 @@ pub(super) fn follow(
 ) -> Result<bool, Report> {
     let (tell, changes) = channel();
     let failed = |e: notify::Error| refused(format!("what changes cannot be followed: {e}"), None);
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+    let told = move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|e| !e.kind.is_access()) {
             // nobody waits any more: the answer was given
             tell.send(()).unwrap_or_default();
         }
-    })
-    .map_err(failed)?;
+    };
+    let instance = Instance::take();
+    let mut watcher: Box<dyn Watcher> = if instance.is_some() {
+        Box::new(notify::recommended_watcher(told).map_err(failed)?)
+    } else {
+        let often = notify::Config::default().with_poll_interval(LOOK);
+        Box::new(notify::PollWatcher::new(told, often).map_err(failed)?)
+    };
     for path in paths.iter().filter(|p| p.exists()) {
         watcher.watch(path, RecursiveMode::NonRecursive).map_err(failed)?;
     }

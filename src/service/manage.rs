@@ -48,6 +48,7 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
         return Err(failed(Kind::Refused, "who asks is gone".into(), None));
     }
     let io = |e: io::Error| failed(Kind::Failed, format!("the command cannot be run: {e}"), None);
+    let held = view.realm.hold();
     if matches!(order.verb, Verb::Track(..)) && !order.dry_run && !own {
         sweep_all(&view.state);
         view.realm.prepare().map_err(io)?;
@@ -55,6 +56,7 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
     view.found.close();
     let mut command = command(view, &order).map_err(io)?;
     let printed = collect(command.spawn().map_err(io)?, progress).map_err(io)?;
+    drop(held);
     if matches!(order.verb, Verb::PoolUnmount)
         && let Err(e) = view.realm.sweep()
     {
@@ -72,11 +74,13 @@ pub fn mount_all(state: &Registry) {
         let mounted = own_program(&dir).and_then(|mut c| c.args(["pool", "mount"]).output());
         match mounted {
             Ok(out) if out.status.success() => {}
-            Ok(out) => tracing::warn!(
-                "{}: {}",
-                dir.display(),
-                String::from_utf8_lossy(&out.stderr).trim()
-            ),
+            Ok(out) => {
+                // the list of what could not be mounted is its answer
+                let said = [out.stderr, out.stdout].concat();
+                for line in said.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+                    tracing::warn!("{}: {}", dir.display(), crate::text::shown_bytes(line));
+                }
+            }
             Err(e) => tracing::warn!("{}: {e}", dir.display()),
         }
     }

@@ -20,14 +20,18 @@ use super::{Result, ServiceError};
 use crate::failure::{Kind, Report};
 use crate::progress::{CancelFlag, Progress};
 use crate::sandbox::registry::Registry;
-use crate::sandbox::remote::Request;
+use crate::sandbox::remote::{Ask as About, Request};
 use crate::timeline::counts::Known;
 
 /// Connections at the same time, in all and of one user.
 const CONNECTIONS: usize = 256;
 const OF_ONE_USER: usize = 64;
-/// Requests at the same time on one connection.
+/// Requests at the same time on one connection, and of one user.
 const REQUESTS: usize = 16;
+const REQUESTS_OF_ONE_USER: usize = 64;
+/// Contents longer than this (bytes) are read for one user one after the other: each is in memory several times until
+/// it is sent.
+const LONG: u64 = 32 << 20;
 /// How long the first frame, or the rest of one that has begun, may take.
 pub(super) const SLOW: Duration = Duration::from_secs(10);
 /// The longest greeting, in bytes.
@@ -41,12 +45,21 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What one user has under way.
+#[derive(Default)]
+struct Load {
+    connections: usize,
+    requests: usize,
+    /// Held while a long content is read.
+    long: Arc<Mutex<()>>,
+}
+
 /// What all connections share.
 pub(super) struct Shared {
     state: Registry,
     found: Arc<Found>,
     counts: Arc<Known>,
-    users: Mutex<HashMap<u32, usize>>,
+    users: Mutex<HashMap<u32, Load>>,
     /// Requests that are being answered, and a bell for when one is done.
     busy: Mutex<usize>,
     bell: Condvar,
@@ -74,6 +87,28 @@ impl Shared {
     /// Numbers of change lists.
     pub(super) fn counts(&self) -> Arc<Known> {
         Arc::clone(&self.counts)
+    }
+
+    /// Counts one more request of this user, if there are not too many.
+    fn begin(&self, uid: u32) -> bool {
+        let mut users = locked(&self.users);
+        let own = users.entry(uid).or_default();
+        if uid != 0 && own.requests >= REQUESTS_OF_ONE_USER {
+            return false;
+        }
+        own.requests += 1;
+        *locked(&self.busy) += 1;
+        true
+    }
+
+    fn end(&self, uid: u32) {
+        let mut users = locked(&self.users);
+        if let Some(own) = users.get_mut(&uid) {
+            own.requests -= 1;
+        }
+        users.retain(|_, l| l.connections > 0 || l.requests > 0);
+        *locked(&self.busy) -= 1;
+        self.bell.notify_all();
     }
 
     /// Cancels what is under way, and waits for its end; false if that takes longer than `patience`.
@@ -200,12 +235,12 @@ struct Seat(Arc<Shared>, u32);
 impl Seat {
     fn take(shared: &Arc<Shared>, uid: u32) -> Option<Self> {
         let mut users = locked(&shared.users);
-        let all: usize = users.values().sum();
+        let all: usize = users.values().map(|l| l.connections).sum();
         let own = users.entry(uid).or_default();
-        if uid != 0 && (all >= CONNECTIONS || *own >= OF_ONE_USER) {
+        if uid != 0 && (all >= CONNECTIONS || own.connections >= OF_ONE_USER) {
             return None;
         }
-        *own += 1;
+        own.connections += 1;
         Some(Self(Arc::clone(shared), uid))
     }
 }
@@ -214,9 +249,9 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut users = locked(&self.0.users);
         if let Some(own) = users.get_mut(&self.1) {
-            *own -= 1;
+            own.connections -= 1;
         }
-        users.retain(|_, n| *n > 0);
+        users.retain(|_, l| l.connections > 0 || l.requests > 0);
     }
 }
 
@@ -306,7 +341,8 @@ impl Connection {
             }
             return Ok(());
         };
-        if running.len() >= REQUESTS || running.contains_key(&ask.id) {
+        let fits = running.len() < REQUESTS && !running.contains_key(&ask.id);
+        if !fits || !self.shared.begin(self.view.peer.uid) {
             drop(running);
             let report = Report {
                 kind: Kind::Refused,
@@ -319,7 +355,6 @@ impl Connection {
         let flag = Arc::new(CancelFlag::new());
         running.insert(ask.id, Arc::clone(&flag));
         drop(running);
-        *locked(&self.shared.busy) += 1;
         let line = Arc::clone(self);
         let spawned = std::thread::Builder::new()
             .name("request".into())
@@ -340,6 +375,8 @@ impl Connection {
             last: AtomicU64::new(0),
             since: Instant::now(),
         };
+        let long = self.long(&request);
+        let _turn = long.as_ref().map(|long| locked(long));
         let outcome = match self.view.answer(request, &told) {
             Ok(value) => Outcome::Ok(value),
             Err(report) => Outcome::Error(report),
@@ -355,9 +392,17 @@ impl Connection {
         write(&mut *locked(&self.to), &Answer { id, outcome })
     }
 
+    /// What is held while this is answered, if it may be long.
+    fn long(&self, request: &Request) -> Option<Arc<Mutex<()>>> {
+        let Request::Of(_, About::Read(_, _, LONG..)) = request else {
+            return None;
+        };
+        let mut users = locked(&self.shared.users);
+        Some(Arc::clone(&users.entry(self.view.peer.uid).or_default().long))
+    }
+
     fn done(&self) {
-        *locked(&self.shared.busy) -= 1;
-        self.shared.bell.notify_all();
+        self.shared.end(self.view.peer.uid);
     }
 }
 

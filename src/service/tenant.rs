@@ -2,11 +2,13 @@
 //! names is kept in a folder of the service's, one for each user and name: no path of the user's is written to as root.
 //! What is in it was made for that user alone, who may also remove it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::peer::Peer;
 use crate::sandbox::registry::Registry;
@@ -88,18 +90,90 @@ impl Realm {
         file.write_all(origin.as_os_str().as_bytes())
     }
 
+    /// While it is held, nothing of this realm is swept: a command works there.
+    pub fn hold(&self) -> Held {
+        *held().entry(self.dir.clone()).or_default() += 1;
+        Held(self.dir.clone())
+    }
+
     /// Removes it, if it is a user's own and nothing is tracked or mounted in it, and the folder that it stands for
-    /// is no more. Called when a user is done with it.
+    /// is no more. Called when a user is done with it. Its image may have the only copy of what is tracked: one that
+    /// cannot be looked into is kept.
     pub fn sweep(&self) -> io::Result<bool> {
         let Some(origin) = self.origin.as_ref().filter(|_| self.own) else {
             return Ok(false);
         };
-        if origin.symlink_metadata().is_ok() || mounted_below(&self.dir)? || !self.dir.exists() {
+        let held = held();
+        // a home may be a disk that is not there now, or one that root may not enter
+        let gone = origin
+            .symlink_metadata()
+            .is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        if !gone || held.contains_key(&self.dir) || mounted_below(&self.dir)? || !self.dir.exists() {
             return Ok(false);
         }
-        fs::remove_dir_all(&self.dir)?;
+        if !self.unused() || mounted_below(&self.dir)? {
+            return Ok(false);
+        }
+        remove(&self.dir)?;
         Ok(true)
     }
+
+    /// True if its pools could be looked into and nothing is tracked there. They are unmounted afterwards.
+    fn unused(&self) -> bool {
+        let Ok(census) = self.registry.all() else {
+            return false;
+        };
+        let free = census.trouble.is_empty()
+            && census.copies.is_empty()
+            && census
+                .sandboxes
+                .iter()
+                .all(|(_, listed)| listed.record.as_ref().is_ok_and(|r| !r.tracked));
+        let mut unmounted = true;
+        for pool in census.pools {
+            unmounted &= pool.unmount().is_ok();
+        }
+        free && unmounted
+    }
+}
+
+/// See [`Realm::hold`].
+pub struct Held(PathBuf);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = held();
+        if let Some(count) = held.get_mut(&self.0) {
+            *count -= 1;
+        }
+        held.retain(|_, count| *count > 0);
+    }
+}
+
+/// The realms in which commands work now.
+fn held() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
+    static HELD: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the folder of a realm. It never goes down into what may be mounted there meanwhile.
+fn remove(dir: &Path) -> io::Result<()> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            folders.push(entry.path());
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    for folder in folders {
+        for point in fs::read_dir(&folder)? {
+            fs::remove_dir(point?.path())?;
+        }
+        fs::remove_dir(folder)?;
+    }
+    fs::remove_dir(dir)
 }
 
 fn mounted_below(dir: &Path) -> io::Result<bool> {

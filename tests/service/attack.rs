@@ -164,6 +164,46 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
 }
 
 #[test]
+fn an_order_takes_back_only_what_went_back_and_labels_are_short() {
+    let s = Served::new();
+    s.tracked();
+    let sandbox = s.run_as(OWNER, &["sandboxes"]).1[0]["id"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    let mut line = Raw::to(&s);
+    let about = |ask| Request::Of(sandbox.clone(), ask);
+    let records = Operate::Records;
+    let Outcome::Ok(records) = line.ask(about(About::Operate(
+        serde_json::to_value(records).expect("JSON"),
+    ))) else {
+        panic!("no log");
+    };
+    let track = records[0]["id"].as_str().expect("id").to_owned();
+    let start = line.ask(about(About::Checkpoints));
+    let Outcome::Ok(start) = start else {
+        panic!("{start:?}")
+    };
+    let start: Vec<respool::engine::Checkpoint> = serde_json::from_value(start).expect("checkpoints");
+    for (kind, why) in [
+        (OperationKind::Rewind, "takes back no operation"),
+        (OperationKind::Undo, "was taken back meanwhile"),
+    ] {
+        let order = Order {
+            kind,
+            target: start[0].meta.id.clone(),
+            words: "x".into(),
+            selection: Selection::All,
+            of: Some(track.clone()),
+        };
+        let order = serde_json::to_value(Operate::Run(order)).expect("order");
+        assert!(line.refused(about(About::Operate(order))).contains(why));
+    }
+    let label = About::Label(start[0].meta.id.clone(), "x".repeat(3_000_000));
+    assert!(line.refused(about(label)).contains("at most"));
+}
+
+#[test]
 fn noise_at_the_socket_hinders_nobody() {
     let s = Served::new();
     s.tracked();
@@ -232,4 +272,236 @@ fn one_user_cannot_take_all_connections() {
     s.ok(&["checkpoint"]);
     drop(holder.stdin.take());
     holder.wait().expect("ended");
+}
+
+/// A folder that is mounted on itself, and no longer when it is dropped.
+struct Remounted(std::path::PathBuf);
+
+impl Remounted {
+    fn with(path: std::path::PathBuf, options: &str) -> Self {
+        let it = Self(path);
+        for flags in ["bind".to_owned(), format!("remount,bind,{options}")] {
+            it.run("mount", &["-o", &flags, it.0.to_str().expect("UTF-8")]);
+        }
+        it
+    }
+    fn run(&self, program: &str, words: &[&str]) {
+        let mut c = std::process::Command::new(program);
+        assert!(c.args(words).arg(&self.0).status().expect(program).success());
+    }
+}
+
+impl Drop for Remounted {
+    fn drop(&mut self) {
+        self.run("umount", &["-l"]);
+    }
+}
+
+/// A disk of the user's may have programs on it that would make him root; so it is mounted without that.
+#[test]
+fn what_the_disk_of_a_folder_forbids_stays_forbidden() {
+    use std::os::unix::fs::PermissionsExt;
+    let s = Served::new();
+    let disk = Remounted::with(s.home(), "nosuid,nodev");
+    assert!(s.shell("mkdir project").status.success());
+    let id = s.ws().join("id");
+    std::fs::copy("/usr/bin/id", &id).expect("id");
+    std::fs::set_permissions(&id, std::fs::Permissions::from_mode(0o4755)).expect("mode");
+    let who = || String::from_utf8(s.shell("./project/id -u").stdout).expect("UTF-8");
+    assert_eq!(who(), "65534\n");
+    s.tracked();
+    assert_eq!(who(), "65534\n", "the mount of the live tree");
+    // as after a restart of the machine
+    let ws = s.ws();
+    let ws = ws.to_str().expect("UTF-8");
+    let unmounted = std::process::Command::new("umount").arg(ws).status();
+    assert!(unmounted.expect("umount").success());
+    s.ok(&["ls", "now"]);
+    assert_eq!(who(), "65534\n", "the mount that was made again");
+    assert_eq!(s.root(&["untrack", ws]).0, 0);
+    drop(disk);
+}
+
+/// The image of a user's state may hold the only copy of a workspace: it stays, whatever the user does with the folder
+/// that it stands for.
+#[test]
+fn the_state_of_a_user_is_kept_while_something_is_tracked_there() {
+    let mut s = Served::new();
+    assert!(s.shell("mkdir project; echo one > project/a").status.success());
+    let (ws, mine) = (s.ws(), s.home().join("mine"));
+    let (ws, mine) = (ws.to_str().expect("UTF-8"), mine.to_str().expect("UTF-8"));
+    let ok = |s: &Served, words: &[&str]| {
+        let mut all = vec!["--state-dir", mine, "--yes"];
+        all.extend(words);
+        let (code, doc) = s.run_as(OWNER, &all);
+        assert_eq!(code, 0, "{words:?}: {doc}");
+    };
+    // the folder itself was never made
+    ok(&s, &["track", ws, "--size", "300M"]);
+    ok(&s, &["pool", "unmount"]);
+    assert!(!s.ws().join("a").exists());
+    ok(&s, &["pool", "mount"]);
+    assert_eq!(std::fs::read(s.ws().join("a")).expect("a"), b"one\n");
+    ok(&s, &["pool", "unmount"]);
+    assert!(s.stop().success());
+    // its superblock cannot be read when the service starts
+    let users = std::fs::read_dir(s.state().join("users/65534")).expect("users");
+    let image = users.flatten().next().expect("one").path().join("pool.img");
+    let whole = std::fs::read(&image).expect("the image is kept");
+    let blank = |bytes: &[u8]| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&image)
+            .expect("image");
+        file.write_all_at(bytes, 65536).expect("written");
+    };
+    blank(&[0; 4096]);
+    s.start(&[]);
+    blank(&whole[65536..65536 + 4096]);
+    ok(&s, &["pool", "mount"]);
+    assert_eq!(std::fs::read(s.ws().join("a")).expect("a"), b"one\n");
+    ok(&s, &["untrack", ws]);
+    ok(&s, &["pool", "unmount"]);
+    let users = s.state().join("users/65534");
+    assert_eq!(std::fs::read_dir(users).expect("users").count(), 0);
+}
+
+#[test]
+fn waiting_takes_neither_roots_watches_nor_all_threads() {
+    let s = Served::new();
+    s.tracked();
+    let sandbox = s.run_as(OWNER, &["sandboxes"]).1[0]["id"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    // 160 at once, of which the user may have 64
+    let script = format!(
+        r#"
+import json,socket,struct,sys
+def send(c,o):
+    b=json.dumps(o).encode(); c.sendall(struct.pack(">I",len(b))+b)
+def take(c,n):
+    b=b""
+    while len(b)<n:
+        more=c.recv(n-len(b))
+        if not more: sys.exit("hung up")
+        b+=more
+    return b
+def frame(c): return take(c,struct.unpack(">I",take(c,4))[0])
+all=[]
+for i in range(10):
+    c=socket.socket(socket.AF_UNIX); c.connect({socket:?}); send(c,{{"version":1,"program":"x"}}); frame(c)
+    for r in range(16): send(c,{{"id":r+1,"request":{{"of":[{sandbox:?},"wait"]}}}})
+    all.append(c)
+many=0
+while many<96:
+    import select
+    for c in select.select(all,[],[],20)[0]:
+        assert b"too many requests" in frame(c)
+        many+=1
+print("waiting",flush=True)
+sys.stdin.read()
+"#,
+        socket = s.socket().to_str().expect("UTF-8"),
+    );
+    let mut flood = s.user(OWNER, "python3");
+    flood
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut flood = flood.spawn().expect("python3 is needed by this test");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(flood.stdout.take().expect("stdout"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("read");
+    assert_eq!(line, "waiting\n");
+    let watches = || {
+        let all = std::fs::read_dir(format!("/proc/{}/fd", s.pid())).expect("alive");
+        let links = all.flatten().filter_map(|e| std::fs::read_link(e.path()).ok());
+        links.filter(|l| l.to_string_lossy().contains("inotify")).count()
+    };
+    let some = crate::common::wait_until(std::time::Duration::from_secs(10), || watches() == 32);
+    assert!(some, "{}", watches());
+    drop(flood.stdin.take());
+    flood.wait().expect("ended");
+    // nothing is left of it
+    let ended = crate::common::wait_until(std::time::Duration::from_secs(10), || watches() == 0);
+    assert!(ended, "{}", watches());
+    s.ok(&["checkpoint"]);
+}
+
+/// A rewind is in place, but a file of root's never comes back into one that its reader has open, and could write to.
+#[test]
+fn a_file_of_roots_is_not_put_into_one_that_the_user_has_open() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let s = Served::new();
+    assert!(s.shell("mkdir project").status.success());
+    for (name, mode) in [("secret", 0o600), ("tool", 0o4755)] {
+        std::fs::write(s.ws().join(name), "of root").expect("write");
+        std::fs::set_permissions(s.ws().join(name), std::fs::Permissions::from_mode(mode)).expect("mode");
+        std::fs::hard_link(s.ws().join(name), s.ws().join(format!("{name}-too"))).expect("link");
+    }
+    let ws = s.tracked();
+    let script = format!(
+        r#"
+import os,subprocess
+os.chdir({ws:?})
+held=[]
+for n in ("secret","tool"):
+    os.unlink(n); os.unlink(n+"-too")
+    held.append(open(n,"w+b")); held[-1].write(b"mine"); held[-1].flush()
+done=subprocess.run(["../../respool","--yes","-s",{ws:?},"rewind","start"])
+assert done.returncode==0
+for f in held:
+    f.seek(0); print(f.read().decode(),flush=True)
+    f.seek(0); f.write(b"evil"); f.flush()
+"#,
+        ws = ws.to_str().expect("UTF-8")
+    );
+    let out = s
+        .user(OWNER, "python3")
+        .args(["-c", &script])
+        .output()
+        .expect("python3");
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(
+        said.lines().filter(|l| *l == "mine").count(),
+        2,
+        "{said}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    for (name, mode) in [("secret", 0o600), ("tool", 0o4755)] {
+        let meta = std::fs::metadata(ws.join(name)).expect(name);
+        assert_eq!(
+            (meta.uid(), meta.mode() & 0o7777, meta.nlink()),
+            (0, mode, 2),
+            "{name}"
+        );
+        assert_eq!(std::fs::read(ws.join(name)).expect(name), b"of root");
+    }
+}
+
+#[test]
+fn a_users_rewind_stops_no_process_of_roots() {
+    let s = Served::new();
+    let ws = s.tracked();
+    let mut daemon = std::process::Command::new("setsid");
+    daemon
+        .args(["sh", "-c", "exec 3>>log; echo up; read line"])
+        .current_dir(&ws)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut daemon = daemon.spawn().expect("setsid");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(daemon.stdout.take().expect("stdout"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("read");
+    let done = s.ok(&["--yes", "rewind", "start"]);
+    drop(daemon.stdin.take());
+    daemon.wait().expect("ended");
+    let notes = done["notes"].to_string();
+    assert!(
+        notes.contains(&format!("process {} (sh) has files open", daemon.id())),
+        "{done}"
+    );
+    assert!(!notes.contains("was paused meanwhile"), "{done}");
 }

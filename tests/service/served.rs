@@ -56,8 +56,11 @@ impl Served {
         let mut child = c.spawn().expect("the service");
         let mut line = String::new();
         let mut said = BufReader::new(child.stderr.take().expect("stderr"));
-        said.read_line(&mut line).expect("its first line");
-        assert!(line.contains("serving at"), "{line}");
+        // warnings may come first
+        while !line.contains("serving at") {
+            line.clear();
+            assert!(said.read_line(&mut line).expect("its lines") > 0, "it ended");
+        }
         // it goes on talking
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         self.service = Some(child);

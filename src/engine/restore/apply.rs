@@ -2,7 +2,7 @@
 //! and no mount crossed. A kill at any point leaves a tree for which a new safety snapshot and a new plan do
 //! the rest.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,7 +23,11 @@ pub(super) const STAGE: &str = ".respool-stage";
 
 /// A restore under way.
 pub(super) struct Apply<'a> {
-    live: BorrowedFd<'a>,
+    pub(super) live: BorrowedFd<'a>,
+    /// The user whose folder it is.
+    pub(super) owner: u32,
+    /// Folders (target tree) whose times the work on files changed.
+    pub(super) stirred: BTreeSet<u32>,
     pub(super) a: &'a Walked,
     pub(super) b: &'a Walked,
     /// The live tree by the paths of the safety tree, and of the target.
@@ -78,6 +82,8 @@ impl<'a> Apply<'a> {
         let (a, b) = (safety, target.1);
         let mut apply = Self {
             live,
+            owner: 0,
+            stirred: BTreeSet::new(),
             a,
             b,
             at_a: Dirs::new(live, a),
@@ -116,6 +122,7 @@ impl<'a> Apply<'a> {
         let root = stat_at(self.live, b"")
             .map_err(io::Error::from)
             .map_err(EngineError::io("read", "."))?;
+        self.owner = root.stx_uid;
         let mut outside = Vec::new();
         for &i in &plan.thaw {
             let (dir, name) = self.at_a.place(i)?;
@@ -132,6 +139,11 @@ impl<'a> Apply<'a> {
         for &i in &plan.dirs {
             self.attributes(i)?;
             self.step();
+        }
+        for i in std::mem::take(&mut self.stirred) {
+            if !plan.dirs.contains(&i) && !self.b.node(i).is_context() {
+                self.attributes(i)?;
+            }
         }
         fault_point("restore-above");
         self.above(plan, &Node::new(b"", 0, 0, &root, None))?;
@@ -170,7 +182,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    fn make_stage(&self) -> Result<(String, OwnedFd)> {
+    pub(super) fn make_stage(&self) -> Result<(String, OwnedFd)> {
         let name = stage_name();
         mkdirat(self.live, &name, Mode::RWXU)
             .map_err(io::Error::from)

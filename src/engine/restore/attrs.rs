@@ -37,6 +37,11 @@ pub(super) fn write(dir: BorrowedFd<'_>, name: &[u8], want: &Attrs<'_>) -> io::R
     let entry = handle(dir, name)?;
     let now = stat_at(entry.as_fd(), b"")?;
     let node = want.node;
+    let is_dir = now.stx_mode & 0o170_000 == 0o040_000;
+    if is_dir != node.is_dir() {
+        // what is right for a folder may be fatal for a program
+        return Err(io::Error::other("something else was put in its place"));
+    }
     if (now.stx_uid, now.stx_gid) != (node.uid, node.gid) {
         let (uid, gid) = (Uid::from_raw(node.uid), Gid::from_raw(node.gid));
         chownat(&entry, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;

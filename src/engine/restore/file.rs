@@ -3,16 +3,20 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, IFlags, OFlags, ftruncate, ioctl_getflags, linkat, renameat};
+use rustix::fs::{AtFlags, IFlags, OFlags, ftruncate, ioctl_getflags, linkat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::apply::{Apply, make, on, refuse_changed, stage_name, unchanged};
 use super::attrs::{Attrs, open_up, set_flags, set_flags_of, write, write_times};
 use super::data::share_or_copy;
 use super::plan::Sync;
-use crate::engine::changes::node::stat_at;
+use crate::engine::changes::node::{Node, stat_at};
 use crate::engine::changes::open::{open_at, open_file_at};
-use crate::engine::{EngineError, Result};
+use crate::engine::{EngineError, FileType, Result};
+
+/// Names in a folder of our own.
+const NEW: &[u8] = b"new";
+const NEXT: &[u8] = b"next";
 
 impl Apply<'_> {
     /// Makes one file, link or special file equal to the target's: data, attributes, flags.
@@ -20,6 +24,9 @@ impl Apply<'_> {
         let (b, i) = (self.b, sync.node);
         let node = b.node(i);
         let want = self.target.attrs(b, i)?;
+        if self.foreign(sync, &want) {
+            return self.apart(sync, &want);
+        }
         if node.is_file() && (sync.content || sync.flags) {
             let source = self.target.open(b, i)?;
             self.data(sync, &source, &want)?;
@@ -63,6 +70,67 @@ impl Apply<'_> {
             }
         }
         filled.map_err(on("write", b, i))
+    }
+
+    /// True if this gives somebody's rights or secrets away unless who works in the folder never has it open: it belongs
+    /// to another than the folder, or its program gets rights. One that was like that before stays in place.
+    fn foreign(&self, sync: &Sync, want: &Attrs<'_>) -> bool {
+        const RIGHTS: u32 = 0o6000;
+        let node = want.node;
+        let capable = want.xattrs.keys().any(|k| &k[..] == b"security.capability");
+        let like = |was: &Node| {
+            (was.uid, was.gid) == (node.uid, node.gid) && node.mode & RIGHTS & !was.mode == 0 && !capable
+        };
+        rustix::process::geteuid().is_root()
+            && node.file_type != FileType::Link
+            && (node.uid != self.owner || node.mode & RIGHTS != 0 || capable)
+            && !sync.was.is_some_and(|was| like(self.a.node(was)))
+    }
+
+    /// Makes a file in a folder that only this process may enter, complete, and then gives it all its names: a program
+    /// that has the old one open, or puts another one at the name meanwhile, gets nothing of it.
+    fn apart(&mut self, sync: &Sync, want: &Attrs<'_>) -> Result<()> {
+        let (b, i) = (self.b, sync.node);
+        if let Some(was) = sync.was {
+            let (to, name) = self.at_b.place(i)?;
+            let st = stat_at(to, name).map_err(|e| on("read", b, i)(e.into()))?;
+            if !unchanged(&st, self.a.node(was)) {
+                return Err(refuse_changed(b, i));
+            }
+        }
+        let (folder, stage) = self.make_stage()?;
+        let mut made = || -> Result<Option<OwnedFd>> {
+            make(stage.as_fd(), NEW, want.node).map_err(|e| on("create", b, i)(e.into()))?;
+            let mut file = None;
+            if want.node.is_file() {
+                let source = self.target.open(b, i)?;
+                let to = open_file_at(stage.as_fd(), NEW, true).map_err(on("open", b, i))?;
+                fill(&to, &source, want.flags, true).map_err(on("write", b, i))?;
+                file = Some(to);
+            }
+            write(stage.as_fd(), NEW, want).map_err(on("set the attributes of", b, i))?;
+            Ok(file)
+        };
+        let file = made()?;
+        for &name in sync.names.iter().skip(1) {
+            linkat(&stage, NEW, &stage, NEXT, AtFlags::empty()).map_err(|e| on("link", b, name)(e.into()))?;
+            self.named(&stage, NEXT, name)?;
+        }
+        self.named(&stage, NEW, sync.names.first().copied().unwrap_or(i))?;
+        if let Some(file) = file {
+            set_flags_of(&file, want.flags).map_err(on("set the flags of", b, i))?;
+        }
+        unlinkat(self.live, &folder, AtFlags::REMOVEDIR)
+            .map_err(|e| EngineError::io("remove", &folder)(e.into()))
+    }
+
+    /// Moves an entry of a folder of our own to its name in the live tree.
+    fn named(&mut self, stage: &OwnedFd, from: &[u8], i: u32) -> Result<()> {
+        let b = self.b;
+        let (dir, name) = self.at_b.place(i)?;
+        renameat(stage, from, dir, name).map_err(|e| on("replace", b, i)(e.into()))?;
+        self.stirred.insert(b.node(i).parent);
+        Ok(())
     }
 
     /// Gives every name of the file to a new inode with the target's bytes.
