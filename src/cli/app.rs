@@ -110,7 +110,12 @@ impl App {
             None => who.state_dir(&env),
         };
         let registry = Registry::new(&state, named).with(Settings::of(&config, &who));
-        let registry = with_service(registry, &env)?;
+        let mut registry = with_service(registry, &env)?;
+        if rustix::process::geteuid().is_root() && global.behalf.is_none() {
+            // what the service keeps for users is root's to look after
+            let users = crate::service::tenant::all_of(&registry);
+            registry = registry.and(users);
+        }
         let desk = Desk::new(Library::new(who.roots(&env, &cwd)), registry);
         Ok(Self {
             out,
@@ -131,6 +136,15 @@ impl App {
     /// How respool is called so that it finds the same state again.
     pub fn program(&self) -> String {
         let named = self.desk.registry.named();
+        let origin;
+        let named = match named {
+            // what the user named, where the service works for him
+            Some(dir) if self.global.behalf.is_some() => {
+                origin = crate::service::tenant::origin(dir);
+                origin.as_deref()
+            }
+            named => named,
+        };
         let host = super::host::words(&self.global);
         named.map_or_else(
             || format!("respool{host}"),

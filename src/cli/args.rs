@@ -171,6 +171,8 @@ pub enum Command {
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
     },
+    /// List all checkpoints of a sandbox, newest first, also those of no message.
+    Checkpoints,
     /// List the paths that differ between two states.
     Changes {
         /// The first state: a message (the state just before it), m3.end, a checkpoint id, start, now.

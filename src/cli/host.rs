@@ -45,6 +45,7 @@ pub fn allows(command: &Command) -> Done {
         | Command::Conversations { .. }
         | Command::Timeline { .. }
         | Command::Checkpoint { .. }
+        | Command::Checkpoints
         | Command::Changes { .. }
         | Command::Diff { .. }
         | Command::Cat { .. }

@@ -4,6 +4,7 @@ mod app;
 mod args;
 mod changes;
 mod checkpoint;
+mod checkpoints;
 mod content;
 mod conversations;
 mod demo;
@@ -205,6 +206,7 @@ fn with_app(app: App, command: Command) -> Done {
         Command::Conversations { agent } => conversations::run(&app, agent.as_deref()),
         Command::Timeline { conversation } => timeline::run(&app, conversation.as_ref()),
         Command::Checkpoint { message, label } => checkpoint::run(&app, message.as_deref(), label),
+        Command::Checkpoints => checkpoints::run(&app),
         Command::Changes { a, b, paths, times } => changes::run(&app, &a, &b, &paths, times),
         Command::Diff { a, b, paths } => diff::run(&app, &a, &b, &paths),
         Command::Cat { state, path } => content::cat(&app, &state, &path),

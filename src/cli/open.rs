@@ -65,7 +65,13 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     let mut options = options(&app, store)?;
     (options.select, options.notice) = (start.select, start.notice);
     if !app.far() {
-        options.folder = Some(app.cwd.clone());
+        match app.desk.registry.find(&app.cwd) {
+            Ok(Some(_)) if options.notice.is_none() => {
+                options.notice = Some("this folder is tracked; its conversations appear here".into());
+            }
+            Ok(Some(_)) => {}
+            _ => options.folder = Some(app.cwd.clone()),
+        }
     }
     let user = User {
         home: app.who.home.clone(),

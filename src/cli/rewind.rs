@@ -71,6 +71,18 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     }
     if !app.global.yes {
         app.out.say(text(app, &plan).trim_end());
+    } else if !plan.yours.is_empty() {
+        let first: Vec<String> = plan.yours.iter().take(5).map(|p| shown_path(p)).collect();
+        let more = if plan.yours.len() > first.len() {
+            ", ..."
+        } else {
+            ""
+        };
+        app.out.say(format!(
+            "respool: {} of your own is taken back, too, and kept in the safety checkpoint: {}{more}",
+            count(plan.yours.len() as u64, "path"),
+            first.join(", ")
+        ));
     }
     let question = format!("go back to {}?", plan.target_words);
     if plan.needs_word() {
@@ -138,7 +150,7 @@ fn done(app: &App, o: &Outcome, kind: OperationKind, paths: usize) -> Done {
     });
     app.out.result(&doc, || {
         let mut text = format!(
-            "done: {} changed, checked against the checkpoint, no difference\nthe conversation is as it was; take it back with: respool {}\n",
+            "done: {} changed, checked against the checkpoint, no difference\nto take this back: respool {}\n",
             count(paths as u64, "path"),
             if kind == OperationKind::Undo { "redo" } else { "undo" }
         );

@@ -33,7 +33,10 @@ pub fn run(app: &App) -> Done {
     if all.is_empty()
         && let Some(e) = app.desk.registry.hidden()
     {
-        return Err(e.into());
+        if copies.is_empty() {
+            return Err(e.into());
+        }
+        trouble.push(e);
     }
     for e in &trouble {
         app.out.say(format!("respool: {e}"));

@@ -58,9 +58,10 @@ pub fn run(app: &App, socket: Option<PathBuf>) -> Done {
     app.desk.registry.prepare()?;
     let socket = Socket::open(&path)?;
     // nobody is served before what he may write to is there
-    mount_all(&app.desk.registry);
+    let own = app.desk.registry.alone();
+    mount_all(&own);
     app.out.say(format!("respool: serving at {}", shown_path(&path)));
     let bar = app.bar();
-    serve(&socket, app.desk.registry.clone(), &bar)?;
+    serve(&socket, own, &bar)?;
     Ok(())
 }

@@ -100,6 +100,11 @@ impl Operations {
             match record.selection() {
                 Selection::All => {
                     compare(target, None, &covered)?;
+                    if self.seq(target) > self.seq(a) {
+                        // what was own when the target was taken came back with it
+                        let before = self.own(site, a, &State::Checkpoint(target.clone()), progress)?;
+                        out.extend(before.into_iter().filter(|c| !within(&c.path, &covered)));
+                    }
                     return Ok(out);
                 }
                 Selection::Paths(paths) => {

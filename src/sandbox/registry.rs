@@ -132,6 +132,22 @@ impl Registry {
         self.own.join(DEFAULT_IMAGE)
     }
 
+    /// The own state folder alone.
+    #[must_use]
+    pub fn alone(&self) -> Self {
+        Self {
+            others: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// These state folders are looked at, too.
+    #[must_use]
+    pub fn and(mut self, others: Vec<PathBuf>) -> Self {
+        self.others.extend(others);
+        self
+    }
+
     /// Where the service is on another machine, nothing of this one counts.
     fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
         let all = std::iter::once(&self.own).chain(&self.others);

@@ -168,6 +168,11 @@ impl View {
                 all.retain(|e| self.may(&e.record));
                 value(all)
             }
+            Request::Of(sandbox, Ask::Wait) if self.library.is_none() => {
+                // an open sandbox could not be unmounted meanwhile
+                let dir = self.site(&sandbox)?.dir().map_err(report)?.to_owned();
+                Self::wait(&dir, progress)
+            }
             Request::Of(sandbox, ask) => self.about(&self.site(&sandbox)?, ask, progress),
             Request::Manage(order) => value(manage::run(self, order, progress)?),
             Request::Library(ask) => match &self.library {
@@ -292,10 +297,14 @@ impl View {
             Ask::Counts(a, b) => value(self.counts.counted(site, &(a, b), progress).map_err(report)?),
             Ask::Wait => {
                 let dir = site.dir().map_err(report)?;
-                value(follow(&[dir.join("snaps"), dir.join("ops")], || false, progress)?)
+                Self::wait(dir, progress)
             }
             Ask::Operate(order) => self.operate(site, order, progress),
         }
+    }
+
+    fn wait(dir: &Path, progress: &dyn Progress) -> Result<Value, Report> {
+        value(follow(&[dir.join("snaps"), dir.join("ops")], || false, progress)?)
     }
 
     fn operate(&self, site: &Site, order: Value, progress: &dyn Progress) -> Result<Value, Report> {

@@ -157,6 +157,7 @@ impl Line for Client {
             id,
             request: Some(request.clone()),
             cancel: false,
+            weight: 1,
         })?;
         let value = self.wait(id, &answers, progress)?;
         // conversations are hostile at home, too
@@ -195,6 +196,7 @@ impl Client {
                     id,
                     request: None,
                     cancel: true,
+                    weight: 1,
                 })?;
             }
         }

@@ -51,6 +51,13 @@ pub struct Ask {
     /// Stop the request of this number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
+    /// How many ordinary requests this one counts for, by its length.
+    #[serde(skip, default = "one")]
+    pub weight: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// From the service.
@@ -87,6 +94,37 @@ pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
 
 /// Reads one frame of at most `limit` bytes; `None` at the end of the line.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read, limit: usize) -> io::Result<Option<T>> {
+    read_bytes(from, limit)?.map(|bytes| parse(&bytes)).transpose()
+}
+
+/// The most values that a frame of a client may hold: each takes much more memory than bytes in the frame.
+const VALUES: usize = 300_000;
+
+/// A frame this much longer counts for one request more.
+const HEAVY: usize = 256 << 10;
+
+/// As [`read`], for what a client sent.
+pub fn read_ask(from: &mut impl Read) -> io::Result<Option<Ask>> {
+    read_bytes(from, FROM_CLIENT)?
+        .map(|bytes| {
+            let values = bytes.iter().filter(|b| matches!(b, b',' | b'[' | b'{')).count();
+            if values > VALUES {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "too many values"));
+            }
+            let ask: Ask = parse(&bytes)?;
+            Ok(Ask {
+                weight: 1 + bytes.len() / HEAVY,
+                ..ask
+            })
+        })
+        .transpose()
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+fn read_bytes(from: &mut impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0u8; 4];
     let mut got = 0;
     while got < length.len() {
@@ -111,9 +149,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, limit: usize) -> io::Resu
     if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    Ok(Some(bytes))
 }
 
 #[cfg(test)]

@@ -47,6 +47,9 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
     if !view.peer.alive() {
         return Err(failed(Kind::Refused, "who asks is gone".into(), None));
     }
+    if view.peer.uid != 0 && !own {
+        modest(view, &order.verb)?;
+    }
     let io = |e: io::Error| failed(Kind::Failed, format!("the command cannot be run: {e}"), None);
     let held = view.realm.hold();
     if matches!(order.verb, Verb::Track(..)) && !order.dry_run && !own {
@@ -63,6 +66,37 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
         tracing::warn!("{}: {e}", view.realm.dir.display());
     }
     Ok(printed)
+}
+
+/// The largest image that an ordinary user may have made, in bytes; it is sparse.
+const LARGEST: u64 = 256 << 30;
+/// So many states of his own a user may have.
+const STATES: usize = 16;
+
+/// Refuses what one user would take from all others.
+fn modest(view: &View, verb: &Verb) -> Result<(), Report> {
+    let Verb::Track(_, size) = verb else { return Ok(()) };
+    let too_large = crate::config::values::bytes(size).is_none_or(|bytes| bytes > LARGEST);
+    if too_large {
+        let what = format!("an image of {} is for root to make", crate::text::shown(size));
+        return Err(failed(
+            Kind::Refused,
+            what,
+            Some("run it as root: sudo respool track DIR"),
+        ));
+    }
+    let users = all_of(&view.state);
+    let own = users
+        .iter()
+        .filter(|d| d.parent() == view.realm.dir.parent())
+        .count();
+    if view.realm.own && !view.realm.dir.exists() && own >= STATES {
+        let what = format!("there are {own} states of yours already");
+        let hint =
+            "remove the folder of one that you need no more, after: respool --state-dir DIR pool unmount";
+        return Err(failed(Kind::Refused, what, Some(hint)));
+    }
+    Ok(())
 }
 
 /// Mounts the pools of the service's own state and of all users' states, and shows their workspaces again, as after a

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::answer::{Found, View};
-use super::frame::{Answer, Ask, FROM_CLIENT, Hello, Outcome, VERSION, read, write};
+use super::frame::{Answer, Ask, Hello, Outcome, VERSION, read, read_ask, write};
 use super::peer::Peer;
 use super::tenant::{Realm, sweep_all};
 use super::{Result, ServiceError};
@@ -90,21 +90,21 @@ impl Shared {
     }
 
     /// Counts one more request of this user, if there are not too many.
-    fn begin(&self, uid: u32) -> bool {
+    fn begin(&self, uid: u32, weight: usize) -> bool {
         let mut users = locked(&self.users);
         let own = users.entry(uid).or_default();
-        if uid != 0 && own.requests >= REQUESTS_OF_ONE_USER {
+        if uid != 0 && own.requests + weight > REQUESTS_OF_ONE_USER {
             return false;
         }
-        own.requests += 1;
+        own.requests += weight;
         *locked(&self.busy) += 1;
         true
     }
 
-    fn end(&self, uid: u32) {
+    fn end(&self, uid: u32, weight: usize) {
         let mut users = locked(&self.users);
         if let Some(own) = users.get_mut(&uid) {
-            own.requests -= 1;
+            own.requests -= weight;
         }
         users.retain(|_, l| l.connections > 0 || l.requests > 0);
         *locked(&self.busy) -= 1;
@@ -283,7 +283,7 @@ fn converse(shared: &Arc<Shared>, stream: &UnixStream, peer: Peer) -> io::Result
     };
     let next = || {
         stream.set_read_timeout(None)?;
-        read::<Ask>(&mut Patient(stream), FROM_CLIENT)
+        read_ask(&mut Patient(stream))
     };
     let Some(hello) = read(&mut &*stream, GREETING)? else {
         return Ok(());
@@ -342,7 +342,7 @@ impl Connection {
             return Ok(());
         };
         let fits = running.len() < REQUESTS && !running.contains_key(&ask.id);
-        if !fits || !self.shared.begin(self.view.peer.uid) {
+        if !fits || !self.shared.begin(self.view.peer.uid, ask.weight) {
             drop(running);
             let report = Report {
                 kind: Kind::Refused,
@@ -358,16 +358,16 @@ impl Connection {
         let line = Arc::clone(self);
         let spawned = std::thread::Builder::new()
             .name("request".into())
-            .spawn(move || line.answer(ask.id, request, flag));
+            .spawn(move || line.answer(ask.id, ask.weight, request, flag));
         if let Err(e) = spawned {
-            self.done();
+            self.shared.end(self.view.peer.uid, ask.weight);
             return Err(e);
         }
         Ok(())
     }
 
-    fn answer(&self, id: u64, request: Request, flag: Arc<CancelFlag>) {
-        let _done = Done(self);
+    fn answer(&self, id: u64, weight: usize, request: Request, flag: Arc<CancelFlag>) {
+        let _done = Done(self, weight);
         let told = Told {
             line: self,
             id,
@@ -400,18 +400,14 @@ impl Connection {
         let mut users = locked(&self.shared.users);
         Some(Arc::clone(&users.entry(self.view.peer.uid).or_default().long))
     }
-
-    fn done(&self) {
-        self.shared.end(self.view.peer.uid);
-    }
 }
 
 /// However a request ends, it is no longer waited for.
-struct Done<'a>(&'a Connection);
+struct Done<'a>(&'a Connection, usize);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
-        self.0.done();
+        self.0.shared.end(self.0.view.peer.uid, self.1);
     }
 }
 

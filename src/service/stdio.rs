@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::answer::View;
-use super::frame::{Ask, FROM_CLIENT, read};
+use super::frame::{read, read_ask};
 use super::peer::Peer;
 use super::server::{GREETING, SLOW, Shared, talk};
 use super::tenant::Realm;
@@ -81,7 +81,7 @@ fn converse(
             library: Some(library),
         })
     };
-    let next = || read::<Ask>(&mut from, FROM_CLIENT);
+    let next = || read_ask(&mut from);
     talk(shared, hello, Box::new(Patient { to, broken: false }), view, next)
 }
 

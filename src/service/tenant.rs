@@ -181,6 +181,12 @@ fn mounted_below(dir: &Path) -> io::Result<bool> {
     Ok(all.iter().any(|m| m.point.starts_with(dir)))
 }
 
+/// The name that its user gave this state; none if it is no user's.
+pub fn origin(dir: &Path) -> Option<PathBuf> {
+    let bytes = fs::read(dir.join(ORIGIN)).ok()?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(&bytes)))
+}
+
 /// The folders of all users' states.
 pub fn all_of(state: &Registry) -> Vec<PathBuf> {
     let users = state.state_dir().join(USERS);

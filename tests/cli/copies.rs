@@ -494,6 +494,7 @@ impl Plain {
         c.args(["--reuid", USER, "--regid", USER, "--clear-groups", program])
             .current_dir(self.dir.path())
             .env_clear()
+            .env("RESPOOL_SOCKET", "/nonexistent/no-service")
             .env("PATH", "/usr/bin:/bin")
             .env("TMPDIR", self.dir.join("home"))
             .env("HOME", self.dir.join("home"));

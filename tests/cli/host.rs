@@ -446,6 +446,7 @@ fn the_other_end_says_nothing_but_frames() {
             id: i as u64,
             request: Some(request),
             cancel: false,
+            weight: 1,
         };
         respool::service::frame::write(&mut line, &ask).expect("written");
     }

@@ -110,6 +110,40 @@ fn the_users_own_edits_need_the_word() {
     assert_eq!(a.code, Some(0), "{}", a.text());
 }
 
+/// What was the user's own before a rewind is so again after its undo; without a question it is told.
+#[test]
+fn own_edits_stay_own_after_an_undo() {
+    let lab = two_turns();
+    lab.write("mine", "x");
+    let store = lab.store();
+    let store = store.to_str().expect("UTF-8");
+    let yours = || lab.ok(&["-c", store, "--dry-run", "rewind", "2"])["plan"]["yours"].clone();
+    assert_eq!(yours(), serde_json::json!(["mine"]));
+    let a = lab.bare(&["-c", store, "--yes", "rewind", "2"]);
+    assert!(
+        a.err.contains("1 path of your own is taken back, too") && a.err.contains(": mine"),
+        "{}",
+        a.err
+    );
+    lab.ok(&["-c", store, "--yes", "undo"]);
+    assert_eq!(yours(), serde_json::json!(["mine"]));
+}
+
+/// Checkpoints of no message are listed, too.
+#[test]
+fn all_checkpoints_are_listed() {
+    let lab = two_turns();
+    let id = lab.ok(&["checkpoint", "--label", "by\u{1b}hand"])["checkpoint"].clone();
+    let all = lab.ok(&["checkpoints"]);
+    assert_eq!((&all[0]["checkpoint"], &all[0]["kind"]), (&id, &"manual".into()));
+    assert_eq!(
+        all.as_array().and_then(|a| a.last()).map(|c| c["kind"].clone()),
+        Some("start".into())
+    );
+    let a = lab.bare(&["-s", lab.ws_text(), "checkpoints"]);
+    assert!(a.text().contains("by^[hand"), "{}{}", a.text(), a.err);
+}
+
 #[test]
 fn plan_and_result_count_alike_and_offer_the_way_back() {
     let lab = two_turns();

@@ -208,6 +208,7 @@ fn the_hooks_caller_is_recorded() {
         ));
         let template = common::respool(lab.dir());
         c.env_clear();
+        c.env("RESPOOL_SOCKET", "/nonexistent/no-service");
         for (name, value) in template.get_envs() {
             c.env(name, value.expect("a value"));
         }
@@ -378,6 +379,7 @@ fn the_terminals_interrupt_comes_once() {
     command.args(["run", "--"]);
     command.arg(&agent);
     command.env_clear();
+    command.env("RESPOOL_SOCKET", "/nonexistent/no-service");
     for (name, value) in template.get_envs() {
         command.env(name, value.expect("a value"));
     }
@@ -462,6 +464,7 @@ fn the_start_screen_tracks_this_folder_without_root() {
     let mut command = portable_pty::CommandBuilder::new(template.get_program());
     command.args(template.get_args());
     command.env_clear();
+    command.env("RESPOOL_SOCKET", "/nonexistent/no-service");
     for (name, value) in template.get_envs() {
         command.env(name, value.expect("a value"));
     }

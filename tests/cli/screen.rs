@@ -50,6 +50,7 @@ impl Screen {
         c.args(words);
         c.cwd(lab.dir());
         c.env_clear();
+        c.env("RESPOOL_SOCKET", "/nonexistent/no-service");
         for (name, value) in template.get_envs() {
             if let Some(value) = value {
                 c.env(name, value);

@@ -170,6 +170,7 @@ fn another_user_is_told_to_become_root() {
             .arg(&program)
             .args(own.get_args())
             .env("HOME", "/nonexistent")
+            .env("RESPOOL_SOCKET", "/nonexistent/no-service")
             .current_dir("/");
         let out = other.output().expect("setpriv");
         let said = String::from_utf8_lossy(&out.stdout);

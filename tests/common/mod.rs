@@ -254,7 +254,9 @@ pub fn respool(dir: &Path) -> Command {
         .env("PATH", path)
         .env("TZ", "UTC")
         .env("LANG", "C.UTF-8")
-        .env("TERM", "dumb");
+        .env("TERM", "dumb")
+        // never the service of this machine
+        .env("RESPOOL_SOCKET", dir.join("no-service"));
     for (name, folder) in [
         ("HOME", "home"),
         ("XDG_CONFIG_HOME", "home/.config"),
@@ -621,6 +623,7 @@ pub fn as_user(program: &Path) -> Command {
     c.args(["--reuid", &id, "--regid", &id, "--clear-groups"])
         .arg(program)
         .env_clear()
+        .env("RESPOOL_SOCKET", "/nonexistent/no-service")
         .env("PATH", "/usr/bin:/bin")
         .stdin(std::process::Stdio::null());
     c

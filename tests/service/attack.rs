@@ -63,10 +63,10 @@ fn no_command_of_the_agents_user_removes_a_checkpoint() {
 }
 
 /// A line to the service as this process, which is root; `uid` is what the kernel says of a child.
-struct Raw(UnixStream);
+pub struct Raw(UnixStream);
 
 impl Raw {
-    fn to(s: &Served) -> Self {
+    pub fn to(s: &Served) -> Self {
         let mut line = UnixStream::connect(s.socket()).expect("connect");
         write(&mut line, &Hello::own(None)).expect("hello");
         read::<Hello>(&mut line, 1 << 16)
@@ -74,13 +74,18 @@ impl Raw {
             .expect("an answer");
         Self(line)
     }
-    fn ask(&mut self, request: Request) -> Outcome {
+    /// Asks, and does not wait for the answer.
+    pub fn begin(&mut self, request: Request) {
         let ask = Ask {
             id: 7,
             request: Some(request),
             cancel: false,
+            weight: 1,
         };
         write(&mut self.0, &ask).expect("asked");
+    }
+    fn ask(&mut self, request: Request) -> Outcome {
+        self.begin(request);
         loop {
             let answer: Answer = read(&mut self.0, 64 << 20).expect("read").expect("an answer");
             assert_eq!(answer.id, 7);
@@ -221,6 +226,7 @@ fn noise_at_the_socket_hinders_nobody() {
         id: 1,
         request: Some(Request::Find(s.ws())),
         cancel: false,
+        weight: 1,
     };
     write(&mut good, &find).expect("ask");
     for round in 0..300 {

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use respool::sandbox::remote::{Ask as About, Request};
+
 use crate::served::{OTHER, OWNER, Served};
 
 #[test]
@@ -196,4 +198,49 @@ fn a_state_folder_of_ones_own_is_ones_own() {
     ok(&["pool", "unmount"]);
     let users = s.state().join("users/65534");
     assert_eq!(std::fs::read_dir(users).expect("users").count(), 0);
+}
+
+/// Screens that are open ask the service what changes; that keeps nobody from giving the folder back.
+#[test]
+fn open_screens_do_not_hold_a_folder() {
+    let s = Served::new();
+    let ws = s.tracked();
+    let id = s.run_as(OWNER, &["sandboxes"]).1[0]["id"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    let mut line = crate::attack::Raw::to(&s);
+    line.begin(Request::Of(id, About::Wait));
+    s.ok(&["checkpoint"]);
+    let (code, doc) = s.root(&["untrack", ws.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{doc}");
+}
+
+#[test]
+fn what_one_user_may_take_is_limited() {
+    let s = Served::new();
+    assert!(s.shell("mkdir project").status.success());
+    let ws = s.ws();
+    let ws = ws.to_str().expect("UTF-8");
+    let (code, doc) = s.run_as(OWNER, &["--yes", "track", ws, "--size", "1000T"]);
+    assert_eq!(code, 3, "{doc}");
+    for n in 0..17 {
+        let state = s.home().join(format!("state{n}"));
+        std::fs::create_dir(&state).expect("state");
+        let dir = s.home().join(format!("ws{n}"));
+        assert!(s.shell(&format!("mkdir ws{n}")).status.success());
+        let (state, dir) = (state.to_str().expect("UTF-8"), dir.to_str().expect("UTF-8"));
+        let (code, doc) = s.run_as(
+            OWNER,
+            &["--state-dir", state, "--yes", "track", dir, "--size", "256M"],
+        );
+        assert_eq!(code, if n < 16 { 0 } else { 3 }, "{n}: {doc}");
+    }
+    // root sees them all, and gives them back
+    let (_, all) = s.root(&["sandboxes"]);
+    let all = all.as_array().expect("a list").clone();
+    assert_eq!(all.len(), 16);
+    for row in all {
+        assert_eq!(s.root(&["untrack", row["path"].as_str().expect("path")]).0, 0);
+    }
 }
