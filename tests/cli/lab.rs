@@ -385,7 +385,14 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let gone = wait_until(SOON, || self.processes().is_empty());
         let left = self.processes();
-        let unmounted = self.bare(&["--json", "--yes", "pool", "unmount"]);
+        // a test that makes a mount namespace of its own holds the mounts of all others for a moment
+        let mut unmounted = self.bare(&["--json", "--yes", "pool", "unmount"]);
+        wait_until(Duration::from_secs(20), || {
+            if unmounted.code != Some(0) {
+                unmounted = self.bare(&["--json", "--yes", "pool", "unmount"]);
+            }
+            unmounted.code == Some(0)
+        });
         if let Some((_, point)) = &self.host {
             let _gone = rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty());
         }
