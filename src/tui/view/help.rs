@@ -5,15 +5,17 @@ use ratatui::text::{Line, Span};
 use super::{cells, checkpoint_mark, checkpoint_words, path};
 use crate::timeline::CheckpointState as C;
 use crate::tui::keymap::{Action, Binding};
-use crate::tui::state::State;
+use crate::tui::layout;
+use crate::tui::state::{Overlay, State};
 use crate::tui::theme::Role;
 
 /// Columns of the keys.
 const KEYS: usize = 18;
 
 /// All lines of it.
-pub fn lines(state: &State) -> Vec<Line<'static>> {
+pub fn lines(state: &State, over: &Overlay) -> Vec<Line<'static>> {
     let theme = &state.theme;
+    let columns = layout::text_columns(state, over).saturating_sub(KEYS + 2).max(10);
     let mut groups: Vec<&str> = Vec::new();
     for b in &state.keymap.bindings {
         if !groups.contains(&b.group.as_str()) {
@@ -24,7 +26,7 @@ pub fn lines(state: &State) -> Vec<Line<'static>> {
     for group in groups {
         lines.push(Line::styled(group.to_owned(), theme[Role::Title]));
         for b in state.keymap.bindings.iter().filter(|b| b.group == group) {
-            lines.push(entry(state, &keys(state, b), &b.help));
+            lines.extend(entry(state, columns, &keys(state, b), &b.help));
         }
         lines.push(Line::default());
     }
@@ -43,7 +45,7 @@ pub fn lines(state: &State) -> Vec<Line<'static>> {
             C::Late => "late checkpoint: the agent had begun when it was taken",
             mark => checkpoint_words(mark),
         };
-        lines.push(sign_line(state, sign, role, words));
+        lines.extend(sign_lines(state, columns, sign, role, words));
     }
     for (sign, role, words) in [
         (
@@ -63,13 +65,13 @@ pub fn lines(state: &State) -> Vec<Line<'static>> {
         ),
         ("a b =", Role::Mark, "the marked states; both"),
     ] {
-        lines.push(sign_line(state, sign, role, words));
+        lines.extend(sign_lines(state, columns, sign, role, words));
     }
     if !state.paths.is_empty() {
         lines.push(Line::default());
         lines.push(Line::styled("Files", theme[Role::Title]));
         for (what, where_) in &state.paths {
-            lines.push(entry(state, what, &path(state, where_)));
+            lines.extend(entry(state, columns, what, &path(state, where_)));
         }
     }
     lines
@@ -82,15 +84,22 @@ fn keys(state: &State, binding: &Binding) -> String {
     binding.keys.join(" ")
 }
 
-fn entry(state: &State, keys: &str, help: &str) -> Line<'static> {
-    sign_line(state, keys, Role::Key, help)
+fn entry(state: &State, columns: usize, keys: &str, help: &str) -> Vec<Line<'static>> {
+    sign_lines(state, columns, keys, Role::Key, help)
 }
 
-fn sign_line(state: &State, sign: &str, role: Role, words: &str) -> Line<'static> {
-    let pad = KEYS.saturating_sub(cells::width(sign));
-    Line::from(vec![
-        Span::styled(format!("  {sign}"), state.theme[role]),
-        Span::raw(" ".repeat(pad.max(1))),
-        Span::raw(words.to_owned()),
-    ])
+/// The sign, and beside it the words, as many lines as they take.
+fn sign_lines(state: &State, columns: usize, sign: &str, role: Role, words: &str) -> Vec<Line<'static>> {
+    let mut sign = sign;
+    let line = |words: String| {
+        let pad = KEYS.saturating_sub(cells::width(sign));
+        let line = Line::from(vec![
+            Span::styled(format!("  {sign}"), state.theme[role]),
+            Span::raw(" ".repeat(pad.max(1))),
+            Span::raw(words),
+        ]);
+        sign = "";
+        line
+    };
+    cells::wrap(words, columns).into_iter().map(line).collect()
 }

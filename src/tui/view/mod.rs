@@ -99,7 +99,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
     }
     block.render(area, buf);
     match over {
-        Overlay::Help(top) => lines(buf, state, over, &help::lines(state), *top),
+        Overlay::Help(top) => lines(buf, state, over, &help::lines(state, over), *top),
         Overlay::Message(id, top) => lines(buf, state, over, &message::lines(state, over, id), *top),
         Overlay::Notices(top) => lines(buf, state, over, &error::notices(state, over), *top),
         Overlay::Error(failure, top) => lines(buf, state, over, &error::lines(state, over, failure), *top),
@@ -140,7 +140,7 @@ fn more(buf: &mut Buffer, state: &State, over: &Overlay, top: usize, total: usiz
 /// How many lines a box has that scrolls as a whole.
 pub fn box_lines(state: &State, over: &Overlay) -> usize {
     match over {
-        Overlay::Help(_) => help::lines(state).len(),
+        Overlay::Help(_) => help::lines(state, over).len(),
         Overlay::Message(id, _) => message::lines(state, over, id).len(),
         Overlay::Error(failure, _) => error::lines(state, over, failure).len(),
         Overlay::Notices(_) => error::notices(state, over).len(),
