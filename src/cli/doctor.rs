@@ -69,7 +69,11 @@ fn state_space(app: &App) -> Check {
 
 /// Which vaults this user can use for the folder that he is in.
 fn vaults(app: &App, root: bool) -> [Check; 2] {
-    let here = shell_word(&app.cwd);
+    let here = if app.cwd == app.who.home {
+        "DIR".into() // a home folder is no workspace
+    } else {
+        shell_word(&app.cwd)
+    };
     let on_btrfs = matches!(means(&app.cwd), Ok(Means::Adopt | Means::Exchange));
     let loops = Path::new("/dev/loop-control").exists();
     let able = root || served(app);

@@ -38,11 +38,8 @@ pub(super) fn run(view: &View, order: Value, progress: &dyn Progress) -> Result<
     let own = view.library.is_some();
     if view.peer.uid != 0 && !own && !view.realm.own && !order.verb.for_all() {
         let what = format!("{} is for root alone", order.verb.name());
-        return Err(failed(
-            Kind::Refused,
-            what,
-            Some("run it as root: sudo respool ..."),
-        ));
+        let hint = format!("run it as root: sudo respool {}", order.verb.name());
+        return Err(failed(Kind::Refused, what, Some(&hint)));
     }
     if !view.peer.alive() {
         return Err(failed(Kind::Refused, "who asks is gone".into(), None));
