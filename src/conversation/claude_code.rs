@@ -66,7 +66,8 @@ impl Gathered {
                     self.unreadable += 1;
                     if self.notices.len() < NAMED {
                         let (at, why) = (record.at, text::shown(why));
-                        self.notices.push(format!("the line that ends at byte {at} is left out: {why}"));
+                        self.notices
+                            .push(format!("the line that ends at byte {at} is left out: {why}"));
                     }
                 }
                 Fact::Call => self.acted = Some(record.at),
@@ -102,7 +103,10 @@ impl Gathered {
 
 /// The id of a session: its file's name.
 fn id(store: &Path) -> String {
-    store.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    store
+        .file_stem()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 fn open(store: &Path) -> Result<Jsonl> {
@@ -148,7 +152,9 @@ impl ClaudeCode {
         let Ok(entries) = fs::read_dir(Self::home(roots).join("projects")) else {
             return Vec::new();
         };
-        let folders = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+        let folders = entries
+            .flatten()
+            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
         let mut all: Vec<PathBuf> = folders.map(|e| e.path()).collect();
         all.sort();
         all
@@ -168,7 +174,13 @@ impl ClaudeCode {
         (at_work, held)
     }
 
-    fn summary_of(&self, store: &Path, file: &Jsonl, title: Option<String>, read: &Gathered) -> (Summary, bool) {
+    fn summary_of(
+        &self,
+        store: &Path,
+        file: &Jsonl,
+        title: Option<String>,
+        read: &Gathered,
+    ) -> (Summary, bool) {
         let (at_work, held) = self.state(store, file, read.stage);
         let summary = Summary {
             id: id(store),
@@ -206,30 +218,32 @@ impl ClaudeCode {
             partial: !whole,
         }
     }
+}
 
-    /// Reads from the line on that holds the byte at `from`. What the part does not tell of the conversation comes
-    /// from the start of the file.
-    fn part(&self, store: &Path, file: &Jsonl, from: u64) -> Result<Gathered> {
-        let start = file.line_start(from)?;
-        let mut read = Gathered {
-            end: start,
-            ..Gathered::default()
-        };
-        let skipped = file.each(start, &Silent, parse, |block| read.add(block))?;
-        too_long(skipped, &mut read.notices);
-        if start > 0 {
-            // the agent may have gone to another folder since
-            let (head, _) = head(file, false)?;
-            read.cwd = head.cwd.or(read.cwd);
-        }
-        tracing::trace!("{}: read from byte {start}", store.display());
-        Ok(read)
+/// Reads from the line on that holds the byte at `from`. What the part does not tell of the conversation comes
+/// from the start of the file.
+fn part(file: &Jsonl, from: u64) -> Result<Gathered> {
+    let start = file.line_start(from)?;
+    let mut read = Gathered {
+        end: start,
+        ..Gathered::default()
+    };
+    let skipped = file.each(start, &Silent, parse, |block| read.add(block))?;
+    too_long(skipped, &mut read.notices);
+    if start > 0 {
+        // the agent may have gone to another folder since
+        let (head, _) = head(file, false)?;
+        read.cwd = head.cwd.or(read.cwd);
     }
+    Ok(read)
 }
 
 fn too_long(skipped: u64, notices: &mut Vec<String>) {
     if skipped > 0 {
-        notices.push(format!("{} longer than 64 MiB left out", text::count(skipped, "line")));
+        notices.push(format!(
+            "{} longer than 64 MiB left out",
+            text::count(skipped, "line")
+        ));
     }
 }
 
@@ -251,7 +265,9 @@ impl Source for ClaudeCode {
     fn find(&self, roots: &Roots) -> Vec<PathBuf> {
         let mut stores = Vec::new();
         for project in Self::projects(roots) {
-            let Ok(entries) = fs::read_dir(project) else { continue };
+            let Ok(entries) = fs::read_dir(project) else {
+                continue;
+            };
             for entry in entries.flatten() {
                 let name = entry.file_name();
                 let name = name.as_encoded_bytes();
@@ -325,7 +341,7 @@ impl Source for ClaudeCode {
         let mut size = TAIL;
         loop {
             let from = file.len.saturating_sub(size);
-            let read = self.part(store, &file, from)?;
+            let read = part(&file, from)?;
             let whole = file.line_start(from)? == 0;
             if whole || read.said() >= rows || size >= TAIL_MOST {
                 return Ok(self.conversation(store, &file, read, whole));
@@ -336,7 +352,7 @@ impl Source for ClaudeCode {
 
     fn since(&self, store: &Path, index: u64) -> Result<Conversation> {
         let file = open(store)?;
-        let read = self.part(store, &file, index)?;
+        let read = part(&file, index)?;
         let mut some = self.conversation(store, &file, read, false);
         some.messages.retain(|m: &Message| m.index >= index);
         Ok(some)
@@ -395,11 +411,17 @@ mod tests {
             ClaudeCode::default().recognises(&path)
         };
         assert!(is("a.jsonl", "{\"type\":\"mode\",\"sessionId\":\"a\"}\n"));
-        assert!(is("b.jsonl", "{\"type\":\"summary\",\"summary\":\"x\",\"leafUuid\":\"y\"}\n"));
+        assert!(is(
+            "b.jsonl",
+            "{\"type\":\"summary\",\"summary\":\"x\",\"leafUuid\":\"y\"}\n"
+        ));
         assert!(!is("c.jsonl", "{\"type\":\"session_meta\",\"payload\":{}}\n"));
         assert!(!is("d.json", "{\"type\":\"mode\",\"sessionId\":\"a\"}\n"));
         assert!(!is("e.jsonl", ""));
-        let long = format!("{{\"type\":\"user\",\"sessionId\":\"a\",\"x\":\"{}\"}}\n", "y".repeat(40_000));
+        let long = format!(
+            "{{\"type\":\"user\",\"sessionId\":\"a\",\"x\":\"{}\"}}\n",
+            "y".repeat(40_000)
+        );
         assert!(is("f.jsonl", &long));
     }
 }

@@ -46,7 +46,11 @@ impl Sessions {
     /// Whether a living process has this session open. `config`: Claude Code's folder.
     pub(super) fn held(&self, config: &Path, session: &str) -> Held {
         let notes = self.notes(&config.join("sessions"));
-        let own: Vec<bool> = notes.iter().filter(|(s, _)| s == session).map(|(_, lives)| *lives).collect();
+        let own: Vec<bool> = notes
+            .iter()
+            .filter(|(s, _)| s == session)
+            .map(|(_, lives)| *lives)
+            .collect();
         match own.as_slice() {
             [] => Held::Unknown,
             some if some.contains(&true) => Held::Yes,
@@ -56,7 +60,10 @@ impl Sessions {
 
     fn notes(&self, folder: &Path) -> Arc<Vec<Noted>> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(read) = last.as_ref().filter(|r| r.folder == folder && r.when.elapsed() < FRESH) {
+        if let Some(read) = last
+            .as_ref()
+            .filter(|r| r.folder == folder && r.when.elapsed() < FRESH)
+        {
             return Arc::clone(&read.notes);
         }
         let notes = Arc::new(read(folder));
@@ -88,7 +95,11 @@ fn read(path: &Path) -> Vec<Noted> {
         // it may be gone by now
         if folder.read_listed(&name, &mut buffer).is_ok() {
             let mut repaired = Vec::new();
-            notes.extend(with_object(&buffer, &mut repaired, |raw: Raw<'_>| noted(&raw)).ok().flatten());
+            notes.extend(
+                with_object(&buffer, &mut repaired, |raw: Raw<'_>| noted(&raw))
+                    .ok()
+                    .flatten(),
+            );
         }
     }
     notes
@@ -99,7 +110,11 @@ fn noted(raw: &Raw<'_>) -> Option<Noted> {
     let pid = raw.pid.text()?.parse().ok()?;
     let lives = process::stat(pid).is_some_and(|s| {
         // the number may be another process's by now
-        s.state != 'Z' && raw.proc_start.text().is_none_or(|start| start == s.start.to_string())
+        s.state != 'Z'
+            && raw
+                .proc_start
+                .text()
+                .is_none_or(|start| start == s.start.to_string())
     });
     Some((session, lives))
 }

@@ -2,8 +2,8 @@
 //! 2.1.197 and 2.1.332, and of older ones as far as they are known; unknown record types are passed over.
 
 use chrono::{DateTime, Utc};
-use serde::de::{Deserialize as De, Deserializer, IgnoredAny};
 use serde::Deserialize;
+use serde::de::{Deserialize as De, Deserializer, IgnoredAny};
 
 use super::MessageKind;
 use super::claude_text::{self as text, Wrapped};
@@ -325,7 +325,8 @@ fn user(raw: &Raw<'_>) -> (Fact, Option<Stage>) {
         List::Objects(blocks, _) => blocks.as_slice(),
         List::Text(_) => &[],
     };
-    let result = raw.tool_use_result.0 || raw.source_tool.0 || blocks.iter().any(|b| b.kind.is("tool_result"));
+    let result =
+        raw.tool_use_result.0 || raw.source_tool.0 || blocks.iter().any(|b| b.kind.is("tool_result"));
     let (words, pictures) = content(&message.content);
     if words.trim_start().starts_with(text::INTERRUPTED) {
         return (Fact::Other, Some(Stage::Interrupted));
@@ -333,7 +334,12 @@ fn user(raw: &Raw<'_>) -> (Fact, Option<Stage>) {
     if result {
         return (Fact::Other, Some(Stage::Running));
     }
-    let injected = [&raw.is_sidechain, &raw.is_meta, &raw.is_compact_summary, &raw.is_visible_in_transcript_only];
+    let injected = [
+        &raw.is_sidechain,
+        &raw.is_meta,
+        &raw.is_compact_summary,
+        &raw.is_visible_in_transcript_only,
+    ];
     if raw.uuid.text().is_none_or(str::is_empty) || injected.iter().any(|flag| flag.is("true")) {
         return (Fact::Other, None);
     }
@@ -383,7 +389,9 @@ fn content(content: &List<'_, RawBlock<'_>>) -> (String, u32) {
                 .iter()
                 .filter(|b| b.kind == Word::Absent || b.kind.is("text"))
                 .filter_map(|b| b.text.text());
-            let pictures = blocks.iter().filter(|b| b.kind.text().is_some_and(|k| k.contains("image")));
+            let pictures = blocks
+                .iter()
+                .filter(|b| b.kind.text().is_some_and(|k| k.contains("image")));
             (texts.collect::<Vec<_>>().join("\n"), pictures.count() as u32)
         }
     }
@@ -399,7 +407,10 @@ pub(super) fn is_ours(line: &[u8]) -> bool {
     let mut repaired = Vec::new();
     with_object(line, &mut repaired, |raw: Raw<'_>| {
         let typed = raw.kind.text().is_some();
-        typed && (raw.session_id.text().is_some() || raw.kind.is("summary") || raw.kind.is("file-history-snapshot"))
+        typed
+            && (raw.session_id.text().is_some()
+                || raw.kind.is("summary")
+                || raw.kind.is("file-history-snapshot"))
     })
     .unwrap_or(false)
 }

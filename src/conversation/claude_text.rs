@@ -25,7 +25,12 @@ pub(super) fn unwrapped(stored: &str) -> Wrapped {
     if begins(&["<local-command-caveat>", "<task-notification>", INTERRUPTED]) {
         return Wrapped::Noise;
     }
-    if begins(&["<local-command-stdout>", "<local-command-stderr>", "<bash-stdout>", "<bash-stderr>"]) {
+    if begins(&[
+        "<local-command-stdout>",
+        "<local-command-stderr>",
+        "<bash-stdout>",
+        "<bash-stderr>",
+    ]) {
         return Wrapped::Output;
     }
     if text.starts_with("<bash-input>") {
@@ -45,7 +50,10 @@ pub(super) fn unwrapped(stored: &str) -> Wrapped {
 /// A text that was pasted as a whole, without the tags around it (Claude Code 2.1.332).
 pub(super) fn without_paste(text: &str) -> &str {
     let inner = || {
-        let (open, rest) = text.trim_start().strip_prefix("<pasted_content id=\"")?.split_once("\">\n")?;
+        let (open, rest) = text
+            .trim_start()
+            .strip_prefix("<pasted_content id=\"")?
+            .split_once("\">\n")?;
         let rest = rest.trim_end().strip_suffix("\">")?;
         let (words, close) = rest.rsplit_once("\n</pasted_content id=\"")?;
         // several pastes are left as they are
@@ -83,8 +91,14 @@ mod tests {
                 Wrapped::Command("/clear".into()),
             ),
             ("<command-message>x", Wrapped::Command("?".into())),
-            ("<pasted_content id=\"1\">\na\nb\n</pasted_content id=\"1\">\n", plain("a\nb")),
-            ("<pasted_content id=\"1\">\na", plain("<pasted_content id=\"1\">\na")),
+            (
+                "<pasted_content id=\"1\">\na\nb\n</pasted_content id=\"1\">\n",
+                plain("a\nb"),
+            ),
+            (
+                "<pasted_content id=\"1\">\na",
+                plain("<pasted_content id=\"1\">\na"),
+            ),
         ] {
             assert_eq!(unwrapped(stored), want, "{stored}");
         }

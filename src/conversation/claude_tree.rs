@@ -85,8 +85,19 @@ impl<'a> Tree<'a> {
 
     /// The id of the record before `i`, whether it is here or not.
     fn parent_id(&self, i: usize) -> Option<String> {
-        let here = self.parent(i).and_then(|p| self.records[p].node.as_ref()).map(|n| n.uuid.clone());
-        let named = || self.records[i].node.as_ref()?.parents.iter().find(|p| !p.is_empty()).cloned();
+        let here = self
+            .parent(i)
+            .and_then(|p| self.records[p].node.as_ref())
+            .map(|n| n.uuid.clone());
+        let named = || {
+            self.records[i]
+                .node
+                .as_ref()?
+                .parents
+                .iter()
+                .find(|p| !p.is_empty())
+                .cloned()
+        };
         here.or_else(named)
     }
 
@@ -95,7 +106,8 @@ impl<'a> Tree<'a> {
         let mut active = vec![false; self.records.len()];
         let own = |r: &Record| r.node.as_ref().is_some_and(|n| !n.side);
         let newest = self.records.iter().rposition(own);
-        let mut here = newest.and_then(|i| self.at.get(self.records[i].node.as_ref()?.uuid.as_str()).copied());
+        let mut here =
+            newest.and_then(|i| self.at.get(self.records[i].node.as_ref()?.uuid.as_str()).copied());
         while let Some(i) = here {
             if std::mem::replace(&mut active[i], true) {
                 break; // a circle, which Claude Code does not write
@@ -114,13 +126,21 @@ impl<'a> Tree<'a> {
         let mut last = 0;
         for i in (0..self.records.len()).filter(|&i| !active[i] && self.counts(i)) {
             let parent = self.parent(i).filter(|&p| p < i && !active[p]);
-            before[i] = parent.and_then(|p| if self.records[p].said().is_some() { Some(p) } else { before[p] });
+            before[i] = parent.and_then(|p| {
+                if self.records[p].said().is_some() {
+                    Some(p)
+                } else {
+                    before[p]
+                }
+            });
             if self.records[i].said().is_some() {
                 let goes_on = before[i].filter(|&m| continued.insert(m));
-                let branch = goes_on.and_then(|m| branches.get(&m).copied()).unwrap_or_else(|| {
-                    last += 1;
-                    last
-                });
+                let branch = goes_on
+                    .and_then(|m| branches.get(&m).copied())
+                    .unwrap_or_else(|| {
+                        last += 1;
+                        last
+                    });
                 branches.insert(i, branch);
             }
         }
@@ -143,10 +163,17 @@ mod tests {
     }
 
     fn said(id: &str, parent: &str) -> String {
-        format!("{{\"type\":\"user\",\"uuid\":\"{id}\",\"parentUuid\":{parent},\"message\":{{\"content\":\"x\"}}}}\n")
+        format!(
+            "{{\"type\":\"user\",\"uuid\":\"{id}\",\"parentUuid\":{parent},\"message\":{{\"content\":\"x\"}}}}\n"
+        )
     }
 
-    fn row(id: &str, number: Option<u32>, branch: u32, parent: Option<&str>) -> (String, Option<u32>, u32, Option<String>) {
+    fn row(
+        id: &str,
+        number: Option<u32>,
+        branch: u32,
+        parent: Option<&str>,
+    ) -> (String, Option<u32>, u32, Option<String>) {
         (id.into(), number, branch, parent.map(Into::into))
     }
 

@@ -7,7 +7,9 @@ use std::time::SystemTime;
 use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
-use super::{ClaudeCode, ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary};
+use super::{
+    ClaudeCode, ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary,
+};
 use crate::text;
 
 /// A store, and the source that reads it.
@@ -229,9 +231,7 @@ fn name(store: &Path) -> String {
         Some(e) if e == "jsonl" => store.file_stem(),
         _ => store.file_name(),
     };
-    name
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// An id without dashes, in lower case.

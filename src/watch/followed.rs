@@ -91,7 +91,11 @@ impl Turn {
 
 /// The agent says that it has stopped for good.
 fn is_over(c: &Conversation) -> bool {
-    !c.at_work && matches!(c.status.as_deref(), Some("finished" | "error" | "stuck"))
+    !c.at_work
+        && matches!(
+            c.status.as_deref(),
+            Some("finished" | "error" | "stuck" | "interrupted")
+        )
 }
 
 /// One followed conversation.
@@ -219,7 +223,9 @@ impl Followed {
         for message in new {
             self.seen.insert(message.id.clone());
             let (event, seq) = self.message(&desk.registry, &site, &message);
-            self.turn = Some(Turn::new(&message, seq));
+            let mut turn = Turn::new(&message, seq);
+            turn.hooked |= matches!(event, Event::Checkpoint { how: How::Hook, .. });
+            self.turn = Some(turn);
             taken.push(event);
         }
         // all checkpoints first: the numbers need the whole conversation
