@@ -108,6 +108,8 @@ pub(super) struct Followed {
     /// What of it the system reports changes of.
     reported: HashMap<PathBuf, Identity>,
     seen: HashSet<String>,
+    /// The hashes of the texts of the messages that were there at the start.
+    texts: HashSet<String>,
     /// How many events it had at the last look.
     events: u64,
     turn: Option<Turn>,
@@ -126,12 +128,13 @@ impl Followed {
             .iter()
             .max_by_key(|m| m.index)
             .filter(|m| fresh && begins(&now, m));
-        let seen = now
-            .messages
-            .iter()
-            .filter(|m| newest.is_none_or(|n| n.id != m.id))
-            .map(|m| m.id.clone())
-            .collect();
+        let old = || {
+            now.messages
+                .iter()
+                .filter(|m| newest.is_none_or(|n| n.id != m.id))
+        };
+        let seen = old().map(|m| m.id.clone()).collect();
+        let texts = old().map(|m| text_hash(&m.text)).collect();
         let mut turn = None;
         if newest.is_none() && now.at_work {
             // in the middle of a turn: its end is worth a checkpoint
@@ -148,6 +151,7 @@ impl Followed {
             store,
             reported: HashMap::new(),
             seen,
+            texts,
             events: newest.map_or(now.events, |m| m.index),
             turn,
             trouble: None,
@@ -344,13 +348,20 @@ impl Followed {
             return None;
         }
         let hash = text_hash(&message.text);
-        let after = self.turn.as_ref().map_or(0, |t| t.seq);
-        let known = self.turn.is_some() || self.seen.len() <= 1;
+        let after = self.turn.as_ref().map_or_else(
+            // those of the messages that were there at the start
+            || {
+                let of_old = |c: &&Checkpoint| match (&c.meta.message, &c.meta.text_hash) {
+                    (Some(id), _) => self.seen.contains(id),
+                    (None, Some(hash)) => self.texts.contains(hash),
+                    (None, None) => false,
+                };
+                ours.clone().filter(of_old).map(|c| c.meta.seq).max().unwrap_or(0)
+            },
+            |t| t.seq,
+        );
         ours.find(|c| {
-            known
-                && c.meta.message.is_none()
-                && c.meta.seq > after
-                && c.meta.text_hash.as_ref() == Some(&hash)
+            c.meta.message.is_none() && c.meta.seq > after && c.meta.text_hash.as_ref() == Some(&hash)
         })
     }
 
