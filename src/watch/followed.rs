@@ -127,7 +127,7 @@ impl Followed {
             .messages
             .iter()
             .max_by_key(|m| m.index)
-            .filter(|m| fresh && begins(&now, m));
+            .filter(|m| fresh && (begins(&now, m) || is_hooked(desk, &now, m)));
         let old = || {
             now.messages
                 .iter()
@@ -460,6 +460,23 @@ fn numbers<'a>(messages: &'a [Message], new: &HashSet<String>) -> HashMap<&'a st
         known.extend((last + 1..).zip(tail).map(|(n, m)| (m.id.as_str(), n)));
     }
     known
+}
+
+/// True if the hook took a checkpoint for this, the newest message of a store that has just appeared: the agent may have
+/// done its turn before the store was seen.
+fn is_hooked(desk: &Desk, now: &Conversation, message: &Message) -> bool {
+    let Ok(listed) = desk.site(now).and_then(|site| Ok(site.vault.checkpoints()?)) else {
+        return false;
+    };
+    let (id, hash) = (plain_id(&now.summary.id), text_hash(&message.text));
+    listed.iter().any(|c| {
+        let own = c
+            .meta
+            .conversation
+            .as_deref()
+            .is_some_and(|id_of| plain_id(id_of) == id);
+        own && c.meta.how == How::Hook && c.meta.text_hash.as_ref() == Some(&hash)
+    })
 }
 
 /// True if this, the newest message of a store that has just appeared, was just sent: a copy of an old

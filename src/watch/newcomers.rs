@@ -143,6 +143,10 @@ impl Newcomers {
     pub(super) fn arrived(&mut self, library: &Library) -> Vec<Found> {
         let mut here = Vec::new();
         for (path, until) in std::mem::take(&mut self.becoming) {
+            // it was found when everything was looked through
+            if self.known.contains(&path) {
+                continue;
+            }
             let found = library.at(&path).ok();
             match found.as_ref().and_then(|f| self.belongs(f)) {
                 Some(ours) => {
