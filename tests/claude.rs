@@ -442,7 +442,7 @@ fn the_library_finds_sessions_by_id_path_and_folder() {
             let found = library.find(Some(selector));
             match found {
                 Ok((source, at)) => {
-                    assert_eq!((source.agent(), at.file_name()), ("claude", store.file_name()))
+                    assert_eq!((source.agent(), at.file_name()), ("claude", store.file_name()));
                 }
                 Err(e) => panic!("{selector}: {e}"),
             }

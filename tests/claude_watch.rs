@@ -429,3 +429,77 @@ fn the_hook_is_put_into_the_settings_and_works_from_there() {
     ok(&["hooks", "uninstall", "claude", "--user"]);
     assert!(!t.dir().join("home/.claude").exists());
 }
+
+/// P153, P155: the order is the file's and the checkpoints', whatever the clock says; no two share a name.
+#[test]
+fn a_clock_that_goes_back_changes_no_order() {
+    let t = Tracked::new();
+    let mut s = Session::new(&t, SESSION);
+    // 02:30 twice on the night that summer time ends, then an hour back
+    let times = [
+        "2026-10-25T00:30:00.000Z",
+        "2026-10-25T01:30:00.000Z",
+        "2026-10-25T00:30:00.000Z",
+    ];
+    for (n, time) in times.iter().enumerate() {
+        silent(&s.hook("UserPromptSubmit", Some("again")));
+        s.line(
+            "user",
+            &json!({"timestamp": time, "message": {"role": "user", "content": "again"}}),
+        );
+        s.calls();
+        write(&t, &format!("turn {n}\n"));
+        s.ends();
+        silent(&s.hook("Stop", None));
+    }
+    let rows = s.rows();
+    let numbers: Vec<&Value> = rows.iter().map(|r| &r["message"]).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    let ids: std::collections::HashSet<String> =
+        rows.iter().map(|r| r["checkpoint"]["id"].to_string()).collect();
+    assert_eq!(ids.len(), 3, "{rows:?}");
+    for (state, want) in [("m3", "turn 1\n"), ("m2", "turn 0\n"), ("m1", "first\n")] {
+        let (code, said) = t.run(&["--yes", "-c", SESSION, "rewind", state, "--files"]);
+        assert_eq!((code, first(&t).as_str()), (0, want), "{state}: {said}");
+    }
+}
+
+/// A fork is a file of its own with the same messages under the same ids: they have the checkpoints that were taken for them
+/// in the first conversation, and no other message's of the same words.
+#[test]
+fn a_fork_has_the_checkpoints_of_what_it_shares() {
+    let t = Tracked::new();
+    let mut first_one = Session::new(&t, SESSION);
+    let turn = |s: &mut Session<'_>, text: &str, content: &str| {
+        silent(&s.hook("UserPromptSubmit", Some(text)));
+        s.says(text);
+        s.calls();
+        write(&t, content);
+        s.ends();
+        silent(&s.hook("Stop", None));
+    };
+    turn(&mut first_one, "begin", "begun\n");
+    let shared = std::fs::read_to_string(&first_one.store).expect("read");
+    turn(&mut first_one, "again", "first way\n");
+    let mut fork = Session::new(&t, "22222222-2222-4333-8444-555555555555");
+    fork.raw(&shared.replace(SESSION, "22222222-2222-4333-8444-555555555555"));
+    (fork.last, fork.records) = (first_one.last.clone(), 100);
+    assert_eq!(fork.rows()[0]["checkpoint"]["state"], "ok");
+    write(&t, "begun\n");
+    turn(&mut fork, "again", "second way\n");
+    let (old, new) = (first_one.rows(), fork.rows());
+    assert_eq!((old.len(), new.len()), (2, 2));
+    assert_eq!(old[0]["checkpoint"], new[0]["checkpoint"]);
+    assert_eq!(new[0]["changes"]["modified"], 1, "{new:?}");
+    assert!(new.iter().all(|r| r["checkpoint"]["state"] == "ok"), "{new:?}");
+    assert_ne!(old[1]["checkpoint"]["id"], new[1]["checkpoint"]["id"]);
+    for (state, want) in [
+        ("m2", "begun\n"),
+        ("m1", "first\n"),
+        ("m1.end", "begun\n"),
+        ("m2.end", "second way\n"),
+    ] {
+        let (code, said) = t.run(&["--yes", "-c", fork.id(), "rewind", state, "--files"]);
+        assert_eq!((code, first(&t).as_str()), (0, want), "{state}: {said}");
+    }
+}

@@ -238,6 +238,22 @@ fn part(file: &Jsonl, from: u64) -> Result<Gathered> {
     Ok(read)
 }
 
+/// The sessions of a project.
+fn sessions(project: &Path, stores: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(project) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        // older versions kept sub-agents' files beside
+        let session = name.ends_with(b".jsonl") && !name.starts_with(b"agent-");
+        if session && entry.file_type().is_ok_and(|t| t.is_file()) {
+            stores.push(entry.path());
+        }
+    }
+}
+
 fn too_long(skipped: u64, notices: &mut Vec<String>) {
     if skipped > 0 {
         notices.push(format!(
@@ -265,18 +281,7 @@ impl Source for ClaudeCode {
     fn find(&self, roots: &Roots) -> Vec<PathBuf> {
         let mut stores = Vec::new();
         for project in Self::projects(roots) {
-            let Ok(entries) = fs::read_dir(project) else {
-                continue;
-            };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                let name = name.as_encoded_bytes();
-                // older versions kept sub-agents' files beside
-                let session = name.ends_with(b".jsonl") && !name.starts_with(b"agent-");
-                if session && entry.file_type().is_ok_and(|t| t.is_file()) {
-                    stores.push(entry.path());
-                }
-            }
+            sessions(&project, &mut stores);
         }
         stores
     }
@@ -356,6 +361,23 @@ impl Source for ClaudeCode {
         let mut some = self.conversation(store, &file, read, false);
         some.messages.retain(|m: &Message| m.index >= index);
         Ok(some)
+    }
+
+    /// A fork begins with the same message, under the same id.
+    fn kin(&self, store: &Path) -> Vec<PathBuf> {
+        let first = |path: &Path| -> Option<String> {
+            let (head, _) = head(&Jsonl::open(path).ok()??, true).ok()?;
+            let said = head.records.iter().find(|r| r.said().is_some())?;
+            said.node.as_ref().map(|n| n.uuid.clone())
+        };
+        let (Some(folder), Some(own)) = (store.parent(), first(store)) else {
+            return Vec::new();
+        };
+        let mut others = Vec::new();
+        sessions(folder, &mut others);
+        others.retain(|o| o != store && first(o).as_ref() == Some(&own));
+        others.sort();
+        others
     }
 
     fn places(&self, roots: &Roots) -> Vec<PathBuf> {

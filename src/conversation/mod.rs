@@ -300,6 +300,11 @@ pub trait Source: Send + Sync {
         some.partial = true;
         Ok(some)
     }
+    /// Other stores that hold messages of this one, under the same ids: what it was forked from, or what was forked from
+    /// it.
+    fn kin(&self, _store: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// The folders in which stores appear, whether they exist or not (to be watched). Only of formats that
     /// record the workspace.
     fn places(&self, _roots: &Roots) -> Vec<PathBuf> {

@@ -465,7 +465,7 @@ fn numbers<'a>(messages: &'a [Message], new: &HashSet<String>) -> HashMap<&'a st
 /// True if the hook took a checkpoint for this, the newest message of a store that has just appeared: the agent may have
 /// done its turn before the store was seen.
 fn is_hooked(desk: &Desk, now: &Conversation, message: &Message) -> bool {
-    let Ok(listed) = desk.site(now).and_then(|site| Ok(site.vault.checkpoints()?)) else {
+    let Ok(listed) = desk.site(now).and_then(|site| site.vault.checkpoints()) else {
         return false;
     };
     let (id, hash) = (plain_id(&now.summary.id), text_hash(&message.text));
