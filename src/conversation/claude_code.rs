@@ -7,98 +7,26 @@ use std::path::{Path, PathBuf};
 
 use chrono::{TimeDelta, Utc};
 
+use super::claude_gather::{Gathered, HEAD, all, head, part};
 use super::claude_live::Sessions;
-use super::claude_record::{Fact, Record, Said, Stage, is_ours, parse};
+use super::claude_record::{Stage, is_ours};
 use super::claude_tree::grow;
-use super::jsonl::{Jsonl, Line, split};
+use super::jsonl::{Jsonl, split};
 use super::openhands_lease::{Held, since_boot};
-use super::{Conversation, ConversationError, Message, MessageKind, Result, Roots, Source, Summary};
-use crate::progress::{Progress, Silent};
+use super::{Conversation, ConversationError, Message, Result, Roots, Source, Summary};
+use crate::progress::Progress;
 use crate::text;
 
-/// So much of a file's start and end is read for a list.
-const HEAD: u64 = 16 << 10;
-/// The first message is looked for in so much of its start.
-const HEAD_MOST: u64 = 1 << 20;
 /// A tail begins with so much, and reads at most so much.
 const TAIL: u64 = 256 << 10;
 const TAIL_MOST: u64 = 32 << 20;
 /// A file that did not change for so long is no sign of an agent at work.
 const STALE: TimeDelta = TimeDelta::minutes(10);
-/// Lines that cannot be read are named up to this many.
-const NAMED: usize = 20;
 
 /// The source of Claude Code's sessions.
 #[derive(Default)]
 pub struct ClaudeCode {
     sessions: Sessions,
-}
-
-/// What was read of a file.
-#[derive(Default)]
-struct Gathered {
-    records: Vec<Record>,
-    cwd: Option<String>,
-    title: Option<String>,
-    summary: Option<String>,
-    stage: Option<Stage>,
-    acted: Option<u64>,
-    /// The position after the newest complete record.
-    end: u64,
-    notices: Vec<String>,
-    unreadable: u64,
-}
-
-impl Gathered {
-    fn add(&mut self, block: Vec<Record>) {
-        for mut record in block {
-            if record.fact == Fact::Unfinished {
-                continue;
-            }
-            self.end = self.end.max(record.at + 1);
-            self.stage = record.stage.or(self.stage);
-            let cwd = record.cwd.take();
-            self.cwd = self.cwd.take().or(cwd);
-            match &mut record.fact {
-                Fact::Title(title) => self.title = Some(std::mem::take(title)),
-                Fact::Summary(title) => self.summary = Some(std::mem::take(title)),
-                Fact::Unreadable(why) => {
-                    self.unreadable += 1;
-                    if self.notices.len() < NAMED {
-                        let (at, why) = (record.at, text::shown(why));
-                        self.notices
-                            .push(format!("the line that ends at byte {at} is left out: {why}"));
-                    }
-                }
-                Fact::Call => self.acted = Some(record.at),
-                // the human's own line changes files too
-                Fact::Message(said) if said.kind == MessageKind::Shell => self.acted = Some(record.at),
-                Fact::Message(_) | Fact::Other | Fact::Unfinished => {}
-            }
-            if record.node.is_some() {
-                self.records.push(record);
-            }
-        }
-    }
-
-    fn of(lines: Vec<Line<'_>>) -> Self {
-        let mut it = Self::default();
-        it.add(lines.into_iter().map(parse).collect());
-        it
-    }
-
-    fn first(&self) -> Option<&Said> {
-        self.records.iter().find_map(Record::said)
-    }
-
-    fn said(&self) -> usize {
-        self.records.iter().filter(|r| r.said().is_some()).count()
-    }
-
-    /// The human's title, else the agent's.
-    fn named(&self) -> Option<String> {
-        self.title.clone().or_else(|| self.summary.clone())
-    }
 }
 
 /// The id of a session: its file's name.
@@ -113,26 +41,6 @@ fn open(store: &Path) -> Result<Jsonl> {
     Jsonl::open(store)?.ok_or_else(|| ConversationError::NotFound {
         what: format!("at {}", text::shown_path(store)),
     })
-}
-
-/// The first records, as many as are needed for the workspace and (where it is `wanted`) the first message.
-/// Also whether these are all.
-fn head(file: &Jsonl, wanted: bool) -> Result<(Gathered, bool)> {
-    let mut size = HEAD;
-    loop {
-        let bytes = file.bytes(0..size.min(file.len))?;
-        let all = size >= file.len;
-        let mut lines = split(&bytes, 0);
-        if !all && lines.last().is_some_and(|l| !l.whole) {
-            lines.pop();
-        }
-        let gathered = Gathered::of(lines);
-        let enough = gathered.cwd.is_some() && (!wanted || gathered.first().is_some());
-        if all || enough || size >= HEAD_MOST {
-            return Ok((gathered, all));
-        }
-        size *= 4;
-    }
 }
 
 /// Claude Code's folder, of a store in it.
@@ -197,10 +105,7 @@ impl ClaudeCode {
 
     fn conversation(&self, store: &Path, file: &Jsonl, mut read: Gathered, whole: bool) -> Conversation {
         let messages = grow(&read.records, whole);
-        if read.unreadable > NAMED as u64 {
-            let more = read.unreadable - NAMED as u64;
-            read.notices.push(format!("{more} more lines are left out"));
-        }
+        read.count_unnamed();
         let title = read.named().or_else(|| {
             let first = messages.first().filter(|_| whole);
             first.map(|m| m.text.clone())
@@ -220,24 +125,6 @@ impl ClaudeCode {
     }
 }
 
-/// Reads from the line on that holds the byte at `from`. What the part does not tell of the conversation comes
-/// from the start of the file.
-fn part(file: &Jsonl, from: u64) -> Result<Gathered> {
-    let start = file.line_start(from)?;
-    let mut read = Gathered {
-        end: start,
-        ..Gathered::default()
-    };
-    let skipped = file.each(start, &Silent, parse, |block| read.add(block))?;
-    too_long(skipped, &mut read.notices);
-    if start > 0 {
-        // the agent may have gone to another folder since
-        let (head, _) = head(file, false)?;
-        read.cwd = head.cwd.or(read.cwd);
-    }
-    Ok(read)
-}
-
 /// The sessions of a project.
 fn sessions(project: &Path, stores: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(project) else {
@@ -251,15 +138,6 @@ fn sessions(project: &Path, stores: &mut Vec<PathBuf>) {
         if session && entry.file_type().is_ok_and(|t| t.is_file()) {
             stores.push(entry.path());
         }
-    }
-}
-
-fn too_long(skipped: u64, notices: &mut Vec<String>) {
-    if skipped > 0 {
-        notices.push(format!(
-            "{} longer than 64 MiB left out",
-            text::count(skipped, "line")
-        ));
     }
 }
 
@@ -332,9 +210,7 @@ impl Source for ClaudeCode {
 
     fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Conversation> {
         let file = open(store)?;
-        let mut read = Gathered::default();
-        let skipped = file.each(0, progress, parse, |block| read.add(block))?;
-        too_long(skipped, &mut read.notices);
+        let read = all(&file, progress)?;
         if read.records.is_empty() && read.unreadable > 0 {
             return Err(file.damaged("none of its lines is a record of Claude Code's"));
         }

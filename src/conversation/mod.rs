@@ -2,6 +2,7 @@
 //! This room never writes.
 
 mod claude_code;
+mod claude_gather;
 mod claude_live;
 mod claude_record;
 mod claude_text;
