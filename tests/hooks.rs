@@ -2,12 +2,39 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use respool::failure::{Explain, Kind};
-use respool::watch::hooks::{Edit, HookError, Place, State, file_in, install, status, uninstall};
+use respool::watch::agent::{Agent, Spot};
+use respool::watch::hooks::{self, Edit, HookError, Place, State, Status};
 
 const BINARY: &str = "/usr/local/bin/respool";
+
+fn spot(dir: &Path) -> Spot {
+    Agent::OpenHands.in_project(dir)
+}
+
+fn file_in(dir: &Path) -> PathBuf {
+    spot(dir).file(Agent::OpenHands)
+}
+
+fn install(dir: &Path, binary: &Path, state_dir: Option<&Path>) -> Result<Edit, HookError> {
+    hooks::install(Agent::OpenHands, &spot(dir), binary, state_dir)
+}
+
+fn uninstall(dir: &Path) -> Result<Edit, HookError> {
+    hooks::uninstall(Agent::OpenHands, &spot(dir))
+}
+
+fn status(
+    workspace: Option<&Path>,
+    home: &Path,
+    binary: &Path,
+    state_dir: Option<&Path>,
+) -> Result<Vec<Status>, HookError> {
+    let project = workspace.map(spot);
+    hooks::status(Agent::OpenHands, project.as_ref(), &spot(home), binary, state_dir)
+}
 
 fn put(dir: &Path, text: &str) {
     fs::create_dir_all(dir.join(".openhands")).expect("mkdir");
@@ -176,4 +203,49 @@ fn status_says_what_openhands_will_read() {
     let json =
         serde_json::to_value(status(None, home, Path::new(BINARY), None).expect("status")).expect("json");
     assert_eq!(json[0]["state"], "installed");
+}
+
+/// Claude Code reads both files, so neither hides the other; one that it may not run is said.
+#[test]
+fn claudes_settings_are_edited_beside_all_else() {
+    const C: Agent = Agent::Claude;
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (project, home) = (dir.path().join("w"), dir.path().join("h"));
+    fs::create_dir_all(project.join(".claude")).expect("mkdir");
+    fs::create_dir(&home).expect("mkdir");
+    let (project, user) = (C.in_project(&project), C.in_home(&home, None));
+    let text = "{\n  \"model\": \"opus\",\n  \"env\": {\"A\": \"hooks\"}\n}\n";
+    fs::write(project.file(C), text).expect("write");
+    let binary = Path::new(BINARY);
+    for spot in [&project, &user] {
+        assert_eq!(
+            hooks::install(C, spot, binary, None).expect("install"),
+            Edit::Written
+        );
+        assert_eq!(
+            hooks::install(C, spot, binary, None).expect("again"),
+            Edit::Unchanged
+        );
+    }
+    let states = || -> Vec<State> {
+        let all = hooks::status(C, Some(&project), &user, binary, None).expect("status");
+        all.into_iter().map(|s| s.state).collect()
+    };
+    assert_eq!(states(), [State::Installed, State::Installed]);
+    let off = fs::read_to_string(project.file(C)).expect("read");
+    fs::write(
+        project.file(C),
+        off.replacen('{', "{\"disableAllHooks\": true, ", 1),
+    )
+    .expect("write");
+    assert_eq!(states()[0], State::SwitchedOff);
+    fs::write(project.file(C), off).expect("write");
+    assert_eq!(hooks::uninstall(C, &project).expect("out"), Edit::Written);
+    assert_eq!(fs::read_to_string(project.file(C)).expect("read"), text);
+    assert_eq!(hooks::uninstall(C, &user).expect("out"), Edit::Deleted);
+    assert!(!user.folder().exists());
+    // a link of the agent's is not followed
+    fs::remove_file(project.file(C)).expect("rm");
+    symlink("/etc/passwd", project.file(C)).expect("link");
+    assert!(hooks::install(C, &project, binary, None).is_err());
 }

@@ -409,7 +409,7 @@ pub enum HooksCommand {
 /// Where a hook goes.
 #[derive(Debug, Args)]
 pub struct HooksArgs {
-    /// The agent.
+    /// The agent: openhands or claude.
     #[arg(default_value = "openhands")]
     pub agent: String,
     /// In the workspace's configuration (the default).

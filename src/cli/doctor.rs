@@ -6,7 +6,7 @@ use rustix::fs::Access;
 use serde::Serialize;
 
 use super::app::App;
-use super::hooks::binary;
+use super::hooks::{binary, of_user};
 use super::output::Done;
 use super::run::folders;
 use crate::failure::Kind;
@@ -15,7 +15,8 @@ use crate::sandbox::docker::containers;
 use crate::sandbox::foreground::find_program;
 use crate::sandbox::inside::PROGRAMS;
 use crate::text::{shell_word, shown, shown_path, size};
-use crate::watch::hooks::{State as Hooked, status};
+use crate::watch::agent::Agent;
+use crate::watch::hooks::{HookError, State as Hooked, Status, status};
 
 /// One check.
 #[derive(Debug, Serialize)]
@@ -154,22 +155,27 @@ fn agents(app: &App) -> Check {
 
 fn hooks(app: &App) -> Check {
     let hint = "respool hooks install openhands --project   (or: respool run -- openhands, which needs none)";
-    let states = binary().and_then(|program| {
-        Ok(status(
-            Some(&app.cwd),
-            &app.who.home,
-            &program,
-            app.desk.registry.named(),
-        )?)
-    });
-    match states {
+    let all = |program: &Path| -> Result<Vec<Status>, HookError> {
+        let each = Agent::ALL.map(|agent| {
+            let (project, user) = (agent.in_project(&app.cwd), of_user(app, agent));
+            status(agent, Some(&project), &user, program, app.desk.registry.named())
+        });
+        let each: Vec<Vec<Status>> = each.into_iter().collect::<Result<_, _>>()?;
+        Ok(each.concat())
+    };
+    match binary().and_then(|program| Ok(all(&program)?)) {
         Ok(states) => {
-            let at = states.iter().find(|s| s.state == Hooked::Installed);
-            let detail = at.map_or_else(
-                || "not installed for this folder".to_owned(),
-                |s| format!("installed in {}", shown_path(&s.path)),
-            );
-            check("hooks", false, at.is_some(), detail, hint)
+            let at: Vec<String> = states
+                .iter()
+                .filter(|s| s.state == Hooked::Installed)
+                .map(|s| shown_path(&s.path))
+                .collect();
+            let detail = if at.is_empty() {
+                "not installed for this folder".to_owned()
+            } else {
+                format!("installed in {}", at.join(", "))
+            };
+            check("hooks", false, !at.is_empty(), detail, hint)
         }
         Err(e) => check("hooks", false, false, e.message, hint),
     }

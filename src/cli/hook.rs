@@ -13,7 +13,8 @@ use crate::failure::Kind;
 use crate::paths::{self, Who};
 use crate::sandbox::registry::Registry;
 use crate::sandbox::settings::Settings;
-use crate::watch::hook::{Call, Taken, answer, carry_out};
+use crate::watch::agent::Agent;
+use crate::watch::hook::{Call, Taken, answer_to, carry_out};
 
 /// The agent's own patience is 60 seconds; a checkpoint that comes after it would be a late one.
 const DEADLINE: Duration = Duration::from_secs(50);
@@ -23,23 +24,24 @@ const INPUT: u64 = 64 << 20;
 /// Takes the checkpoint and prints what the agent wants. Whatever goes wrong, the agent goes on: the exit
 /// code is 0 and the answer says why there is no checkpoint.
 pub fn run(global: Global, agent: &str) -> Done {
-    if agent != "openhands" {
+    let Some(agent) = Agent::named(agent) else {
         // never 2: agents take it for a refusal of the message
         return Err(Failure::new(
             Kind::Failed,
             format!("{} has no hook here", crate::text::shown(agent)),
         )
-        .hint("openhands"));
-    }
+        .hint(Agent::names()));
+    };
     let mut input = Vec::new();
     let read = std::io::stdin().lock().take(INPUT).read_to_end(&mut input);
-    let call = read
-        .map_err(|e| format!("the hook's input: {e}"))
-        .and_then(|_| Call::openhands(&input));
+    let call = read.map_err(|e| format!("the hook's input: {e}")).and_then(|_| {
+        let project = std::env::var_os("CLAUDE_PROJECT_DIR");
+        Call::of(agent, &input, project.as_deref())
+    });
     let taken = match call {
         Ok(call) => match call.checkpoint() {
-            None => return raw(br#"{"decision":"allow"}"#),
-            Some(_) => in_time(global.state_dir, global.config.as_deref(), &call),
+            None => return raw(answer_to(agent, None).as_bytes()),
+            Some(_) => in_time(agent, global.state_dir, global.config.as_deref(), &call),
         },
         Err(why) => Err(why),
     };
@@ -49,11 +51,16 @@ pub fn run(global: Global, agent: &str) -> Done {
             crate::text::shown(why)
         ));
     }
-    raw(answer(&taken).as_bytes())
+    raw(answer_to(agent, Some(&taken)).as_bytes())
 }
 
 /// Takes it in this thread; if that takes too long, another one answers and ends the process.
-fn in_time(state_dir: Option<PathBuf>, config: Option<&Path>, call: &Call) -> Result<Taken, String> {
+fn in_time(
+    agent: Agent,
+    state_dir: Option<PathBuf>,
+    config: Option<&Path>,
+    call: &Call,
+) -> Result<Taken, String> {
     let answered = Arc::new(AtomicBool::new(false));
     let watchdog = Arc::clone(&answered);
     // without it there is no deadline but the agent's own: better than no checkpoint
@@ -61,7 +68,7 @@ fn in_time(state_dir: Option<PathBuf>, config: Option<&Path>, call: &Call) -> Re
         std::thread::sleep(DEADLINE);
         if !watchdog.swap(true, Ordering::SeqCst) {
             let late = Err(format!("timeout after {} seconds", DEADLINE.as_secs()));
-            let code = i32::from(raw(answer(&late).as_bytes()).is_err());
+            let code = i32::from(raw(answer_to(agent, Some(&late)).as_bytes()).is_err());
             std::process::exit(code);
         }
     });

@@ -11,22 +11,21 @@ use crate::engine::EngineError;
 use crate::failure::Kind;
 use crate::sandbox::site::Site;
 use crate::text::{shown, shown_path};
+use crate::watch::agent::{Agent, Spot};
 use crate::watch::hook::NEEDS_ROOT;
-use crate::watch::hooks::{Edit, State, Status, file_in, install, status, uninstall};
+use crate::watch::hooks::{Edit, State, Status, install, status, uninstall};
 use crate::watch::is_watched;
 
 /// Puts the hook in, takes it out, shows where it is.
 pub fn run(app: &App, command: &HooksCommand) -> Done {
     let (HooksCommand::Install(args) | HooksCommand::Uninstall(args) | HooksCommand::Status(args)) = command;
-    if args.agent != "openhands" {
-        return Err(
-            Failure::new(Kind::Usage, format!("{} has no hook here", shown(&args.agent))).hint("openhands"),
-        );
-    }
+    let agent = Agent::named(&args.agent).ok_or_else(|| {
+        Failure::new(Kind::Usage, format!("{} has no hook here", shown(&args.agent))).hint(Agent::names())
+    })?;
     match command {
-        HooksCommand::Install(args) => edit(app, args, true),
-        HooksCommand::Uninstall(args) => edit(app, args, false),
-        HooksCommand::Status(_) => show(app),
+        HooksCommand::Install(args) => edit(app, agent, args, true),
+        HooksCommand::Uninstall(args) => edit(app, agent, args, false),
+        HooksCommand::Status(_) => show(app, agent),
     }
 }
 
@@ -52,13 +51,20 @@ fn workspace(app: &App) -> Result<PathBuf, Failure> {
     Ok(site.map_or_else(|| app.cwd.clone(), |s| s.path().to_owned()))
 }
 
-fn edit(app: &App, args: &HooksArgs, put: bool) -> Done {
-    let dir = if args.user {
-        app.who.home.clone()
+/// Where the agent's own configuration of this user is.
+pub fn of_user(app: &App, agent: Agent) -> Spot {
+    // under sudo the variable is root's
+    let moved = std::env::var_os("CLAUDE_CONFIG_DIR").filter(|_| !app.who.sudo);
+    agent.in_home(&app.who.home, moved.as_deref())
+}
+
+fn edit(app: &App, agent: Agent, args: &HooksArgs, put: bool) -> Done {
+    let spot = if args.user {
+        of_user(app, agent)
     } else {
-        workspace(app)?
+        agent.in_project(&workspace(app)?)
     };
-    let file = file_in(&dir);
+    let file = spot.file(agent);
     let verb = if put {
         "put the hook into"
     } else {
@@ -71,9 +77,9 @@ fn edit(app: &App, args: &HooksArgs, put: bool) -> Done {
             .result(&json!({"plan": {"steps": [step]}}), || format!("would {step}\n"));
     }
     let done = if put {
-        install(&dir, &binary()?, app.desk.registry.named())?
+        install(agent, &spot, &binary()?, app.desk.registry.named())?
     } else {
-        uninstall(&dir)?
+        uninstall(agent, &spot)?
     };
     let word = match done {
         Edit::Unchanged => "nothing was to be done",
@@ -86,14 +92,21 @@ fn edit(app: &App, args: &HooksArgs, put: bool) -> Done {
         })
 }
 
-fn show(app: &App) -> Done {
+fn show(app: &App, agent: Agent) -> Done {
     let dir = workspace(app)?;
-    let all = status(Some(&dir), &app.who.home, &binary()?, app.desk.registry.named())?;
+    let (project, user) = (agent.in_project(&dir), of_user(app, agent));
+    let all = status(
+        agent,
+        Some(&project),
+        &user,
+        &binary()?,
+        app.desk.registry.named(),
+    )?;
     let site = app.desk.registry.find(&dir);
     let tracked = matches!(&site, Ok(Some(_)));
     let watched = matches!(&site, Ok(Some(s)) if is_watched(&app.desk.registry, &s.record.id));
     let without_watcher = || {
-        lacking(&all).or_else(|| {
+        lacking(agent, &all).or_else(|| {
             (app.who.uid != 0).then(|| {
                 format!(
                     "{NEEDS_ROOT} (user id {}): start the agent as root, or use: sudo respool watch",
@@ -103,23 +116,21 @@ fn show(app: &App) -> Done {
         })
     };
     let reason = untracked(&site).or_else(|| if watched { None } else { without_watcher() });
-    let doc = json!({"agent": "openhands", "workspace": shown_path(&dir), "files": all, "tracked": tracked,
+    let doc = json!({"agent": agent.name(), "workspace": shown_path(&dir), "files": all, "tracked": tracked,
                      "watcher": watched, "will_checkpoint": reason.is_none(), "reason": reason});
     app.out.result(&doc, || {
         let mut out = String::new();
         for s in &all {
-            out += &format!("{}: {}\n", shown_path(&s.path), word(&s.state));
+            out += &format!("{}: {}\n", shown_path(&s.path), word(agent, &s.state));
         }
+        let will = format!(
+            "messages of {} in this workspace will have checkpoints",
+            agent.title()
+        );
         out += &match &reason {
-            None if watched => {
-                "messages of OpenHands in this workspace will have checkpoints: a respool watch is running"
-                    .to_owned()
-            }
-            None if rustix::process::geteuid().is_root() => {
-                "messages of OpenHands in this workspace will have checkpoints (as long as it runs as root)"
-                    .to_owned()
-            }
-            None => "messages of OpenHands in this workspace will have checkpoints".to_owned(),
+            None if watched => format!("{will}: a respool watch is running"),
+            None if rustix::process::geteuid().is_root() => format!("{will} (as long as it runs as root)"),
+            None => will,
             Some(r) => format!("messages will have no checkpoint: {}", shown(r)),
         };
         out + "\n"
@@ -138,28 +149,38 @@ fn untracked(site: &Result<Option<Site>, EngineError>) -> Option<String> {
     }
 }
 
-/// Why the files that OpenHands reads do not call this program.
-fn lacking(all: &[Status]) -> Option<String> {
+/// Why the files that the agent reads do not call this program.
+fn lacking(agent: Agent, all: &[Status]) -> Option<String> {
+    if let Some(off) = all.iter().find(|s| s.state == State::SwitchedOff) {
+        return Some(format!("{}: {}", shown_path(&off.path), word(agent, &off.state)));
+    }
     if all.iter().any(|s| s.state == State::Installed) {
         return None;
     }
     let telling = all.iter().find(|s| s.state != State::Absent);
     Some(telling.map_or_else(
-        || "the hook is not installed: respool hooks install openhands".into(),
-        |s| format!("{}: {}", shown_path(&s.path), word(&s.state)),
+        || {
+            format!(
+                "the hook is not installed: respool hooks install {}",
+                agent.name()
+            )
+        },
+        |s| format!("{}: {}", shown_path(&s.path), word(agent, &s.state)),
     ))
 }
 
-fn word(state: &State) -> String {
+fn word(agent: Agent, state: &State) -> String {
     match state {
         State::Installed => "installed".into(),
         State::Absent => "not installed".into(),
         State::OtherBinary(b) => format!(
-            "calls another respool, or another state folder: {}; respool hooks install openhands changes it",
-            shown(b)
+            "calls another respool, or another state folder: {}; respool hooks install {} changes it",
+            shown(b),
+            agent.name()
         ),
         State::Incomplete(events) => format!("incomplete: {} lacks it", events.join(", ")),
         State::Shadowed => "installed, but the project's own file is read instead of it".into(),
+        State::SwitchedOff => "installed, but \"disableAllHooks\" in it switches all hooks off".into(),
         State::Unreadable(why) => format!("cannot be read: {}", shown(why)),
     }
 }

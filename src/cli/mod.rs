@@ -23,6 +23,7 @@ mod pool;
 mod prune;
 mod rewind;
 mod run;
+mod run_claude;
 mod sandboxes;
 mod service;
 mod shell;

@@ -12,6 +12,7 @@ use super::app::{App, CANCEL};
 use super::args::VaultChoice;
 use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure, complain};
+use super::run_claude::Hooked;
 use super::track::{asked, plan_text};
 use crate::config::VaultSetting;
 use crate::engine::{CheckpointKind, How, NewCheckpoint};
@@ -61,15 +62,20 @@ pub fn run(app: &App, vault: Option<VaultChoice>, words: &[OsString]) -> Done {
         new.label = Some(format!("before {}", shown(&agent)));
         site.checkpoint(&new)?;
     }
+    let hooked = match agent.as_str() {
+        "claude" => Hooked::claude(app, words)?,
+        _ => Hooked::plain(words),
+    };
     let what = Start {
         program,
-        arguments: words.to_vec(),
+        arguments: hooked.words.clone(),
         account: account(app),
         environment: environment(app, &agent),
         folder: path,
     };
     let (code, tally) = under_watch(app, site, &what, signals, &agent)?;
     told(app, &tally, known);
+    drop(hooked);
     std::process::exit(code)
 }
 

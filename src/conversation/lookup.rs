@@ -7,7 +7,9 @@ use std::time::SystemTime;
 use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
-use super::{ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary};
+use super::{
+    ClaudeCode, ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary,
+};
 use crate::text;
 
 /// A store, and the source that reads it.
@@ -37,6 +39,7 @@ impl Library {
             Arc::new(OpenHandsV1),
             Arc::new(OpenHandsV0),
             Arc::new(OpenHandsApp),
+            Arc::new(ClaudeCode::default()),
         ];
         Self {
             roots,
@@ -222,11 +225,13 @@ impl Library {
     }
 }
 
+/// The name of a store, without the ending where it is a file.
 fn name(store: &Path) -> String {
-    store
-        .file_name()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    let name = match store.extension() {
+        Some(e) if e == "jsonl" => store.file_stem(),
+        _ => store.file_name(),
+    };
+    name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// An id without dashes, in lower case.

@@ -1,10 +1,17 @@
 //! Who said what: conversations as the agents store them, read by one *source* for each agent and format.
 //! This room never writes.
 
+mod claude_code;
+mod claude_gather;
+mod claude_live;
+mod claude_record;
+mod claude_text;
+mod claude_tree;
 mod clock;
 pub mod elsewhere;
 mod folder;
 mod json;
+mod jsonl;
 mod lookup;
 mod openhands_app;
 mod openhands_base;
@@ -25,6 +32,7 @@ use crate::failure::{Explain, Kind, Report};
 use crate::progress::Progress;
 use crate::text::{self, shown_path};
 
+pub use claude_code::{ClaudeCode, claude_words};
 pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
 pub use openhands_v0::OpenHandsV0;
@@ -212,7 +220,7 @@ pub struct HookNote {
 pub struct Message {
     /// The agent's own id of it (an event uuid; a number for OpenHands V0).
     pub id: String,
-    /// Its position in the store (the event's index).
+    /// Its position in the store (the event's index; the last byte's where the store is one file).
     pub index: u64,
     /// Its number on the active branch, from 1; `None` off it.
     pub number: Option<u32>,
@@ -245,7 +253,7 @@ pub struct Conversation {
     pub status: Option<String>,
     /// True while the agent may still change files for the newest message.
     pub at_work: bool,
-    /// How many events the store holds.
+    /// How many events the store holds: the position after the newest one.
     pub events: u64,
     /// The position of the newest event read by which the agent used a tool, and so may have changed files;
     /// `None` if none was read, or if the format does not tell.
@@ -293,11 +301,16 @@ pub trait Source: Send + Sync {
         some.partial = true;
         Ok(some)
     }
+    /// Other stores that hold messages of this one, under the same ids: what it was forked from, or what was forked from
+    /// it.
+    fn kin(&self, _store: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// The folders in which stores appear, whether they exist or not (to be watched). Only of formats that
     /// record the workspace.
     fn places(&self, _roots: &Roots) -> Vec<PathBuf> {
         Vec::new()
     }
-    /// The folder whose entries change when the conversation goes on (to be watched).
+    /// The files, and the folders whose entries, change when the conversation goes on (to be watched).
     fn watched(&self, store: &Path) -> Vec<PathBuf>;
 }

@@ -72,8 +72,8 @@ const KEEPERS: &[&str] = &[
     "konsole",
     "dbus-daemon",
 ];
-/// What OpenHands sets for its hooks.
-const HOOK_MARKER: &str = "OPENHANDS_EVENT_TYPE";
+/// What OpenHands and Claude Code set for their hooks.
+const HOOK_MARKERS: [&str; 2] = ["OPENHANDS_EVENT_TYPE", "CLAUDE_PROJECT_DIR"];
 
 /// What is asked of the processes of this machine; tests have a table of their own.
 pub trait Processes {
@@ -276,12 +276,13 @@ pub fn caller_of(pid: i32, table: &dyn Processes) -> Option<Recorded> {
     (pid > 1).then_some(Recorded { pid, start, agent })
 }
 
-/// Records the agent that called the hook in the process `pid`. Only a call with the environment that OpenHands
-/// gives to its hooks counts: a person or a script may call the hook too.
+/// Records the agent that called the hook in the process `pid`. Only a call with the environment that agents give
+/// to their hooks counts: a person or a script may call the hook too.
 pub fn remember_caller(pid: i32, dir: &Path) -> io::Result<()> {
     let marked = |entry: &OsString| {
-        let value = entry.as_bytes().strip_prefix(HOOK_MARKER.as_bytes());
-        value.is_some_and(|v| v.len() > 1 && v[0] == b'=')
+        let value = |marker: &&str| entry.as_bytes().strip_prefix(marker.as_bytes());
+        let mut values = HOOK_MARKERS.iter().filter_map(value);
+        values.any(|v| v.len() > 1 && v[0] == b'=')
     };
     if !Proc.environment(pid).iter().any(marked) {
         return Ok(());

@@ -1,5 +1,6 @@
 //! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use super::notes::{Notes, notes};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
 use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::sandbox::registry::{Earlier, Registry};
 use crate::sandbox::site::Site;
 
@@ -51,16 +52,16 @@ impl Desk {
     /// messages can still be read. Use [`Desk::site`] where the sandbox is needed.
     pub fn open(&self, found: &Found, progress: &dyn Progress) -> Result<Opened, ConversationError> {
         let conversation = found.0.read(&found.1, progress)?;
-        Ok(self.join(conversation))
+        Ok(self.join(conversation, found))
     }
 
     /// The newest messages alone, quickly.
     pub fn tail(&self, found: &Found, rows: usize) -> Result<Opened, ConversationError> {
-        Ok(self.join(found.0.tail(&found.1, rows)?))
+        Ok(self.join(found.0.tail(&found.1, rows)?, found))
     }
 
-    /// Joins a conversation that was read.
-    pub fn join(&self, conversation: Conversation) -> Opened {
+    /// Joins a conversation that was read from this store.
+    fn join(&self, conversation: Conversation, found: &Found) -> Opened {
         let mut notices = conversation.notices.clone();
         let site = match self.site_of(&conversation) {
             Ok(site) => site,
@@ -96,7 +97,10 @@ impl Desk {
             Some(w) if w.is_absolute() && conversation.messages.iter().any(older) => self.registry.earlier(w),
             _ => Vec::new(),
         };
+        let listed = checkpoints.as_deref().filter(|c| !c.is_empty());
+        let kin = listed.map_or_else(HashMap::new, |c| of_kin(found, c));
         let background = Background {
+            kin,
             tracked_since,
             earlier: earlier.clone(),
             thinned: notes.thinned,
@@ -241,3 +245,14 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
 
 /// What is said where no sandbox is found, and root may know one.
 pub const HIDDEN: &str = "what is tracked here can be seen by root: sudo respool";
+/// The checkpoints of messages in the stores that share some with this one. What cannot be read tells nothing.
+fn of_kin(found: &Found, checkpoints: &[Checkpoint]) -> HashMap<String, CheckpointId> {
+    let mut taken = HashMap::new();
+    for store in found.0.kin(&found.1) {
+        match found.0.read(&store, &Silent) {
+            Ok(kin) => taken.extend(join::taken_for(&kin, checkpoints)),
+            Err(e) => tracing::debug!("{e}"),
+        }
+    }
+    taken
+}

@@ -38,6 +38,8 @@ pub struct Background {
     pub thinned: HashSet<String>,
     /// Sandboxes that the workspace was in before.
     pub earlier: Vec<Earlier>,
+    /// Checkpoints that were taken for messages of this conversation in one that it is a fork of, by the message's id.
+    pub kin: HashMap<String, CheckpointId>,
     /// Why the watcher could not take a checkpoint, by the message's native id.
     pub missed: HashMap<String, String>,
 }
@@ -219,6 +221,31 @@ fn turn_end(own: &[&Checkpoint], seq: u64) -> Option<CheckpointId> {
         .map(|c| c.meta.id.clone())
 }
 
+fn of_conversation<'a>(checkpoints: &'a [Checkpoint], id: &str) -> Vec<&'a Checkpoint> {
+    let wanted = plain_id(id);
+    let is = |c: &&Checkpoint| {
+        c.meta
+            .conversation
+            .as_deref()
+            .is_some_and(|id| plain_id(id) == wanted)
+    };
+    checkpoints.iter().filter(is).collect()
+}
+
+fn of_messages<'a>(own: &[&'a Checkpoint]) -> Vec<&'a Checkpoint> {
+    let is = |c: &&&Checkpoint| c.meta.kind == CheckpointKind::Message;
+    own.iter().filter(is).copied().collect()
+}
+
+/// The checkpoints of a conversation's messages, by the messages' ids.
+pub fn taken_for(conversation: &Conversation, checkpoints: &[Checkpoint]) -> HashMap<String, CheckpointId> {
+    let own = of_messages(&of_conversation(checkpoints, &conversation.summary.id));
+    let found = assign(conversation, &own);
+    let named =
+        |(i, c): (usize, &Checkpoint)| Some((conversation.messages.get(i)?.id.clone(), c.meta.id.clone()));
+    found.into_iter().filter_map(named).collect()
+}
+
 /// Joins. `checkpoints` are all of the sandbox, oldest first; `None` = the workspace is not tracked.
 pub fn rows(
     conversation: &Conversation,
@@ -226,22 +253,19 @@ pub fn rows(
     background: &Background,
 ) -> Vec<Row> {
     let wanted = plain_id(&conversation.summary.id);
-    let own: Vec<&Checkpoint> = checkpoints
-        .unwrap_or_default()
-        .iter()
-        .filter(|c| {
-            c.meta
-                .conversation
-                .as_deref()
-                .is_some_and(|id| plain_id(id) == wanted)
-        })
-        .collect();
-    let messages: Vec<&Checkpoint> = own
-        .iter()
-        .filter(|c| c.meta.kind == CheckpointKind::Message)
-        .copied()
-        .collect();
-    let found = assign(conversation, &messages);
+    let all = checkpoints.unwrap_or_default();
+    let own = of_conversation(all, &wanted);
+    let mut found = assign(conversation, &of_messages(&own));
+    for (i, m) in conversation.messages.iter().enumerate() {
+        if let Some(id) = background.kin.get(&m.id).filter(|_| !found.contains_key(&i)) {
+            found.extend(all.iter().find(|c| c.meta.id == *id).map(|c| (i, c)));
+        }
+    }
+    // the end of a turn is in the conversation that it was a turn of
+    let end = |c: &Checkpoint| match c.meta.conversation.as_deref() {
+        Some(id) if plain_id(id) != wanted => turn_end(&of_conversation(all, id), c.meta.seq),
+        _ => turn_end(&own, c.meta.seq),
+    };
     let row = |(i, m): (usize, &Message)| {
         let checkpoint = checkpoints.is_some().then(|| match found.get(&i) {
             Some(c) => {
@@ -252,7 +276,7 @@ pub fn rows(
                     reason,
                     label: c.meta.label.clone(),
                     pinned: c.meta.pinned,
-                    turn_end: turn_end(&own, c.meta.seq),
+                    turn_end: end(c),
                 }
             }
             None => {

@@ -91,7 +91,11 @@ impl Turn {
 
 /// The agent says that it has stopped for good.
 fn is_over(c: &Conversation) -> bool {
-    !c.at_work && matches!(c.status.as_deref(), Some("finished" | "error" | "stuck"))
+    !c.at_work
+        && matches!(
+            c.status.as_deref(),
+            Some("finished" | "error" | "stuck" | "interrupted")
+        )
 }
 
 /// One followed conversation.
@@ -104,6 +108,8 @@ pub(super) struct Followed {
     /// What of it the system reports changes of.
     reported: HashMap<PathBuf, Identity>,
     seen: HashSet<String>,
+    /// The hashes of the texts of the messages that were there at the start.
+    texts: HashSet<String>,
     /// How many events it had at the last look.
     events: u64,
     turn: Option<Turn>,
@@ -121,13 +127,14 @@ impl Followed {
             .messages
             .iter()
             .max_by_key(|m| m.index)
-            .filter(|m| fresh && begins(&now, m));
-        let seen = now
-            .messages
-            .iter()
-            .filter(|m| newest.is_none_or(|n| n.id != m.id))
-            .map(|m| m.id.clone())
-            .collect();
+            .filter(|m| fresh && (begins(&now, m) || is_hooked(desk, &now, m)));
+        let old = || {
+            now.messages
+                .iter()
+                .filter(|m| newest.is_none_or(|n| n.id != m.id))
+        };
+        let seen = old().map(|m| m.id.clone()).collect();
+        let texts = old().map(|m| text_hash(&m.text)).collect();
         let mut turn = None;
         if newest.is_none() && now.at_work {
             // in the middle of a turn: its end is worth a checkpoint
@@ -144,6 +151,7 @@ impl Followed {
             store,
             reported: HashMap::new(),
             seen,
+            texts,
             events: newest.map_or(now.events, |m| m.index),
             turn,
             trouble: None,
@@ -219,7 +227,9 @@ impl Followed {
         for message in new {
             self.seen.insert(message.id.clone());
             let (event, seq) = self.message(&desk.registry, &site, &message);
-            self.turn = Some(Turn::new(&message, seq));
+            let mut turn = Turn::new(&message, seq);
+            turn.hooked |= matches!(event, Event::Checkpoint { how: How::Hook, .. });
+            self.turn = Some(turn);
             taken.push(event);
         }
         // all checkpoints first: the numbers need the whole conversation
@@ -338,13 +348,20 @@ impl Followed {
             return None;
         }
         let hash = text_hash(&message.text);
-        let after = self.turn.as_ref().map_or(0, |t| t.seq);
-        let known = self.turn.is_some() || self.seen.len() <= 1;
+        let after = self.turn.as_ref().map_or_else(
+            // those of the messages that were there at the start
+            || {
+                let of_old = |c: &&Checkpoint| match (&c.meta.message, &c.meta.text_hash) {
+                    (Some(id), _) => self.seen.contains(id),
+                    (None, Some(hash)) => self.texts.contains(hash),
+                    (None, None) => false,
+                };
+                ours.clone().filter(of_old).map(|c| c.meta.seq).max().unwrap_or(0)
+            },
+            |t| t.seq,
+        );
         ours.find(|c| {
-            known
-                && c.meta.message.is_none()
-                && c.meta.seq > after
-                && c.meta.text_hash.as_ref() == Some(&hash)
+            c.meta.message.is_none() && c.meta.seq > after && c.meta.text_hash.as_ref() == Some(&hash)
         })
     }
 
@@ -443,6 +460,23 @@ fn numbers<'a>(messages: &'a [Message], new: &HashSet<String>) -> HashMap<&'a st
         known.extend((last + 1..).zip(tail).map(|(n, m)| (m.id.as_str(), n)));
     }
     known
+}
+
+/// True if the hook took a checkpoint for this, the newest message of a store that has just appeared: the agent may have
+/// done its turn before the store was seen.
+fn is_hooked(desk: &Desk, now: &Conversation, message: &Message) -> bool {
+    let Ok(listed) = desk.site(now).and_then(|site| site.vault.checkpoints()) else {
+        return false;
+    };
+    let (id, hash) = (plain_id(&now.summary.id), text_hash(&message.text));
+    listed.iter().any(|c| {
+        let own = c
+            .meta
+            .conversation
+            .as_deref()
+            .is_some_and(|id_of| plain_id(id_of) == id);
+        own && c.meta.how == How::Hook && c.meta.text_hash.as_ref() == Some(&hash)
+    })
 }
 
 /// True if this, the newest message of a store that has just appeared, was just sent: a copy of an old

@@ -1,15 +1,22 @@
-//! What an agent's hook passes and what it wants back. Facts measured with OpenHands SDK 1.58 and 1.21: the
-//! prompt hook runs before the message is stored, gets its text (parts joined with nothing between them) and
-//! the conversation's id; what it prints is stored in the event log beside the message's id. The stop hook
-//! gets no text.
+//! What an agent's hook passes and what it wants back.
+//!
+//! OpenHands (measured with SDK 1.58 and 1.21): the prompt hook runs before the message is stored, gets its text
+//! (parts joined with nothing between them) and the conversation's id; what it prints is stored in the event log
+//! beside the message's id. The stop hook gets no text.
+//!
+//! Claude Code (measured with 2.1.197): the prompt hook runs before the message is stored and gets its text and the
+//! session. What it prints goes to the model, and is stored nowhere: it must print nothing. The message is found
+//! again by session and text.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::json;
 
+use super::agent::Agent;
 use super::take::{restore_command, take};
-use crate::conversation::lenient_json;
+use crate::conversation::{claude_words, lenient_json};
 use crate::engine::{CheckpointId, CheckpointKind, How, NewCheckpoint};
 use crate::failure::Explain;
 use crate::sandbox::inside::remember_caller;
@@ -54,7 +61,55 @@ struct OpenHands {
     working_dir: Option<PathBuf>,
 }
 
+#[derive(Deserialize)]
+struct Claude {
+    #[serde(default)]
+    hook_event_name: Option<String>,
+    #[serde(default)]
+    prompt: Option<String>,
+    #[serde(default)]
+    session_id: Option<String>,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+}
+
 impl Call {
+    /// Reads what an agent passes on standard input. `project`: what `CLAUDE_PROJECT_DIR` says, the folder that
+    /// Claude Code was started in (the one in its input moves with the agent).
+    pub fn of(agent: Agent, input: &[u8], project: Option<&OsStr>) -> Result<Self, String> {
+        match agent {
+            Agent::OpenHands => Self::openhands(input),
+            Agent::Claude => Self::claude(input, project),
+        }
+    }
+
+    fn claude(input: &[u8], project: Option<&OsStr>) -> Result<Self, String> {
+        let raw: Claude = lenient_json(input).map_err(|e| format!("the hook's input cannot be read: {e}"))?;
+        let event = match raw
+            .hook_event_name
+            .ok_or("the hook's input names no event")?
+            .as_str()
+        {
+            "UserPromptSubmit" => Event::Prompt {
+                text: claude_words(&raw.prompt.unwrap_or_default()),
+            },
+            "Stop" => Event::Stop,
+            _ => Event::Other,
+        };
+        let project = project.map(PathBuf::from).filter(|p| p.is_absolute());
+        Ok(Self {
+            event,
+            session: raw
+                .session_id
+                .filter(|s| !s.is_empty())
+                .ok_or("the hook's input names no session")?,
+            workspace: project
+                .or(raw.cwd)
+                .filter(|w| w.is_absolute())
+                .ok_or("the hook's input names no working folder")?,
+        })
+    }
+
     /// Reads what OpenHands passes on standard input.
     pub fn openhands(input: &[u8]) -> Result<Self, String> {
         let raw: OpenHands =
@@ -141,8 +196,17 @@ fn words(e: &dyn Explain) -> String {
     }
 }
 
-/// What the hook prints: the agent goes on in any case, and its log says which checkpoint was taken and how
-/// to go back to it, or why there is none.
+/// What the hook prints: nothing for Claude Code, which would give it to the model.
+pub fn answer_to(agent: Agent, taken: Option<&Result<Taken, String>>) -> String {
+    match (agent, taken) {
+        (Agent::Claude, _) => String::new(),
+        (Agent::OpenHands, None) => r#"{"decision":"allow"}"#.to_owned(),
+        (Agent::OpenHands, Some(taken)) => answer(taken),
+    }
+}
+
+/// What the hook prints for OpenHands: the agent goes on in any case, and its log says which checkpoint was taken
+/// and how to go back to it, or why there is none.
 pub fn answer(taken: &Result<Taken, String>) -> String {
     let reason = match taken {
         Ok(t) => format!("respool: checkpoint {}; go back with: {}", t.id, t.restore),
@@ -173,6 +237,42 @@ mod tests {
                 .map(|c| c.kind),
             Some(CheckpointKind::TurnEnd)
         );
+    }
+
+    /// What Claude Code 2.1.197 passed.
+    #[test]
+    fn claudes_events() {
+        let payloads: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/fixtures/claude/hook_payloads.json"))
+                .expect("JSON");
+        let call = |event: &str, project: Option<&str>| {
+            let input = payloads[event].to_string();
+            Call::of(Agent::Claude, input.as_bytes(), project.map(OsStr::new)).expect("valid")
+        };
+        let prompt = call("UserPromptSubmit", None);
+        assert_eq!(prompt.workspace, PathBuf::from("/home/dev/ws/hk"));
+        let new = prompt.checkpoint().expect("one");
+        assert_eq!(new.kind, CheckpointKind::Message);
+        assert_eq!(
+            new.conversation.as_deref(),
+            Some("9f5c081a-e2f4-4590-887a-96266ef07409")
+        );
+        let text = "hook payload sample\n@task sub\\n@sh true\n@sh echo x > x.txt";
+        assert_eq!(new.text_hash, Some(text_hash(text)));
+        let stop = call("Stop", Some("/home/dev/ws"));
+        assert_eq!(stop.workspace, PathBuf::from("/home/dev/ws"));
+        assert_eq!(stop.checkpoint().map(|c| c.kind), Some(CheckpointKind::TurnEnd));
+        for other in [
+            "SessionStart",
+            "PreToolUse",
+            "PostToolUse",
+            "SubagentStop",
+            "SessionEnd",
+            "PreCompact",
+        ] {
+            assert!(call(other, None).checkpoint().is_none(), "{other}");
+        }
+        assert_eq!(answer_to(Agent::Claude, Some(&Err("x".into()))), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Our entries in OpenHands' hook configuration: `.openhands/hooks.json` of a project or of the user's home.
-//! OpenHands reads the first of the two that exists. The project's folder is the agent's, so no link in it
-//! is followed, and a file is replaced whole or not at all.
+//! Our entries in an agent's hook configuration: the file of a project, or the user's own. OpenHands reads the
+//! first of the two that exists, Claude Code both. The project's folder is the agent's, so no link in it is
+//! followed, and a file is replaced whole or not at all.
 
 mod edit;
 
@@ -12,12 +12,11 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use super::agent::{Agent, Spot};
 use crate::failure::{Explain, Kind};
 use crate::text::{shown, shown_path};
-pub use edit::{Removal, command, state, with_ours, without_ours};
+pub use edit::{Removal, command, for_one_run, state, with_ours, without_ours};
 
-const DIR: &str = ".openhands";
-const FILE: &str = "hooks.json";
 /// A larger file is none that a person wrote.
 const LIMIT: u64 = 4 << 20;
 
@@ -102,6 +101,8 @@ pub enum State {
     Incomplete(Vec<&'static str>),
     /// They are in the user's file, but the project has a file of its own, which alone is read.
     Shadowed,
+    /// They are there, but the file switches all hooks off.
+    SwitchedOff,
     /// The file cannot be read or understood; why.
     Unreadable(String),
 }
@@ -135,22 +136,22 @@ pub enum Edit {
     Deleted,
 }
 
-/// The hook file of a workspace or of a home.
-pub fn file_in(dir: &Path) -> PathBuf {
-    dir.join(DIR).join(FILE)
-}
-
-/// Puts our entries into the hook file of `dir` (a workspace or a home), making it if there is none.
+/// Puts our entries into the agent's hook file there, making it if there is none.
 /// `binary`: the absolute path of respool.
-pub fn install(dir: &Path, binary: &Path, state_dir: Option<&Path>) -> Result<Edit, HookError> {
-    let command = command(binary, state_dir).map_err(HookError::Binary)?;
-    let place = Opened::new(dir, true)?;
+pub fn install(
+    agent: Agent,
+    spot: &Spot,
+    binary: &Path,
+    state_dir: Option<&Path>,
+) -> Result<Edit, HookError> {
+    let command = command(agent, binary, state_dir).map_err(HookError::Binary)?;
+    let place = Opened::new(agent, spot, true)?;
     let (text, stat) = match place.read()? {
         Some((text, stat)) => (
-            with_ours(&text, &command).map_err(|r| place.damaged(r))?,
+            with_ours(agent, &text, &command).map_err(|r| place.damaged(r))?,
             (Some(stat), Some(text)),
         ),
-        None => (edit::fresh(&command), (None, None)),
+        None => (edit::fresh(agent, &command), (None, None)),
     };
     if stat.1.as_ref() == Some(&text) {
         return Ok(Edit::Unchanged);
@@ -159,10 +160,10 @@ pub fn install(dir: &Path, binary: &Path, state_dir: Option<&Path>) -> Result<Ed
     Ok(Edit::Written)
 }
 
-/// Takes our entries out of the hook file of `dir`; deletes the file (and the folder, if that is empty then)
+/// Takes our entries out of the agent's hook file there; deletes the file (and the folder, if that is empty then)
 /// if it holds nothing else.
-pub fn uninstall(dir: &Path) -> Result<Edit, HookError> {
-    let place = match Opened::new(dir, false) {
+pub fn uninstall(agent: Agent, spot: &Spot) -> Result<Edit, HookError> {
+    let place = match Opened::new(agent, spot, false) {
         Err(HookError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(Edit::Unchanged);
         }
@@ -171,53 +172,54 @@ pub fn uninstall(dir: &Path) -> Result<Edit, HookError> {
     let Some((text, stat)) = place.read()? else {
         return Ok(Edit::Unchanged);
     };
-    match without_ours(&text).map_err(|r| place.damaged(r))? {
+    match without_ours(agent, &text).map_err(|r| place.damaged(r))? {
         Removal::Nothing => Ok(Edit::Unchanged),
         Removal::Text(text) => place.write(&text, Some(&stat)).map(|()| Edit::Written),
-        Removal::File => place.delete(dir).map(|()| Edit::Deleted),
+        Removal::File => place.delete(&spot.folder()).map(|()| Edit::Deleted),
     }
 }
 
 /// The state of the project's file (where there is a workspace) and of the user's.
 pub fn status(
-    workspace: Option<&Path>,
-    home: &Path,
+    agent: Agent,
+    project: Option<&Spot>,
+    user: &Spot,
     binary: &Path,
     state_dir: Option<&Path>,
 ) -> Result<Vec<Status>, HookError> {
-    let command = command(binary, state_dir).map_err(HookError::Binary)?;
+    let command = command(agent, binary, state_dir).map_err(HookError::Binary)?;
     let mut all = Vec::new();
     let mut project_has_one = false;
-    if let Some(dir) = workspace.filter(|w| *w != home) {
-        let (there, state) = look(dir, &command);
+    if let Some(spot) = project.filter(|p| *p != user) {
+        let (there, state) = look(agent, spot, &command);
         project_has_one = there;
         all.push(Status {
             place: Place::Project,
-            path: file_in(dir),
+            path: spot.file(agent),
             state,
         });
     }
-    let (_, state) = look(home, &command);
+    let (_, state) = look(agent, user, &command);
     let has_ours = matches!(
         state,
         State::Installed | State::OtherBinary(_) | State::Incomplete(_)
     );
-    let state = if has_ours && project_has_one {
+    let state = if has_ours && project_has_one && agent == Agent::OpenHands {
         State::Shadowed
     } else {
         state
     };
     all.push(Status {
         place: Place::User,
-        path: file_in(home),
+        path: user.file(agent),
         state,
     });
     Ok(all)
 }
 
 /// Whether there is a file, and what it holds of ours.
-fn look(dir: &Path, command: &str) -> (bool, State) {
-    let read = match Opened::new(dir, false) {
+fn look(agent: Agent, spot: &Spot, command: &str) -> (bool, State) {
+    let read = match Opened::new(agent, spot, false) {
         Err(HookError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return (false, State::Absent);
         }
@@ -225,35 +227,42 @@ fn look(dir: &Path, command: &str) -> (bool, State) {
     };
     match read {
         Ok(None) => (false, State::Absent),
-        Ok(Some((text, _))) => (true, state(&text, command).unwrap_or_else(State::Unreadable)),
+        Ok(Some((text, _))) => (
+            true,
+            state(agent, &text, command).unwrap_or_else(State::Unreadable),
+        ),
         Err(error) => (true, State::Unreadable(error.to_string())),
     }
 }
 
-/// The open `.openhands` folder of a workspace or a home.
+/// The open folder of a hook file.
 struct Opened {
     folder: OwnedFd,
+    /// The file's name.
+    file: &'static str,
     path: PathBuf,
     /// Owner of what is made anew: that of the folder it is made in.
     owner: (u32, u32),
 }
 
 impl Opened {
-    fn new(dir: &Path, make: bool) -> Result<Self, HookError> {
-        let path = dir.join(DIR);
+    fn new(agent: Agent, spot: &Spot, make: bool) -> Result<Self, HookError> {
+        let (dir, name) = (spot.parent.as_path(), spot.name.as_os_str());
+        let path = spot.folder();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| failed("open", dir, e))?;
         let above = rustix::fs::fstat(&parent).map_err(|e| failed("open", dir, e))?;
         if make {
-            match rustix::fs::mkdirat(&parent, DIR, Mode::from_raw_mode(0o755)) {
+            match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) => {
-                    give(&parent, DIR, (above.st_uid, above.st_gid)).map_err(|e| failed("make", &path, e))?;
+                    give(&parent, name, (above.st_uid, above.st_gid))
+                        .map_err(|e| failed("make", &path, e))?;
                 }
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(failed("make", &path, e)),
             }
         }
-        let folder = match rustix::fs::openat(&parent, DIR, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        let folder = match rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(folder) => folder,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Err(HookError::Refused {
@@ -266,7 +275,8 @@ impl Opened {
         let stat = rustix::fs::fstat(&folder).map_err(|e| failed("open", &path, e))?;
         Ok(Self {
             folder,
-            path: path.join(FILE),
+            file: agent.file(),
+            path: path.join(agent.file()),
             owner: (stat.st_uid, stat.st_gid),
         })
     }
@@ -285,7 +295,7 @@ impl Opened {
 
     /// The text of the file and its attributes; `None` if there is none.
     fn read(&self) -> Result<Option<(String, Stat)>, HookError> {
-        let stat = match rustix::fs::statat(&self.folder, FILE, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match rustix::fs::statat(&self.folder, self.file, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             other => other.map_err(self.failed("read"))?,
         };
@@ -300,7 +310,7 @@ impl Opened {
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file =
-            rustix::fs::openat(&self.folder, FILE, flags, Mode::empty()).map_err(self.failed("read"))?;
+            rustix::fs::openat(&self.folder, self.file, flags, Mode::empty()).map_err(self.failed("read"))?;
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(std::fs::File::from(file), LIMIT), &mut bytes).map_err(
             |source| HookError::Io {
@@ -315,7 +325,7 @@ impl Opened {
 
     /// Replaces the file at once: a new one with the old one's mode and owner, durable before it has the name.
     fn write(&self, text: &str, old: Option<&Stat>) -> Result<(), HookError> {
-        let temporary = crate::engine::random_id(".hooks.json.respool");
+        let temporary = crate::engine::random_id(&format!(".{}.respool", self.file));
         let written = self.write_as(&temporary, text, old);
         if written.is_err() {
             // it may not have been made; the error that counts is the one before
@@ -341,18 +351,18 @@ impl Opened {
                 path: self.path.clone(),
                 source,
             })?;
-        rustix::fs::renameat(&self.folder, temporary, &self.folder, FILE).map_err(&fail)?;
+        rustix::fs::renameat(&self.folder, temporary, &self.folder, self.file).map_err(&fail)?;
         rustix::fs::fsync(&self.folder).map_err(&fail)
     }
 
-    fn delete(&self, dir: &Path) -> Result<(), HookError> {
-        rustix::fs::unlinkat(&self.folder, FILE, AtFlags::empty()).map_err(self.failed("delete"))?;
-        match std::fs::remove_dir(dir.join(DIR)) {
+    fn delete(&self, folder: &Path) -> Result<(), HookError> {
+        rustix::fs::unlinkat(&self.folder, self.file, AtFlags::empty()).map_err(self.failed("delete"))?;
+        match std::fs::remove_dir(folder) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             Err(source) => Err(HookError::Io {
                 what: "delete",
-                path: dir.join(DIR),
+                path: folder.to_owned(),
                 source,
             }),
         }
@@ -360,7 +370,11 @@ impl Opened {
 }
 
 /// Gives a new file the owner, where that is another one than its maker.
-fn give(folder: &OwnedFd, name: &str, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
+fn give(
+    folder: &OwnedFd,
+    name: impl rustix::path::Arg + Copy,
+    (uid, gid): (u32, u32),
+) -> rustix::io::Result<()> {
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if (stat.st_uid, stat.st_gid) == (uid, gid) {
         return Ok(());

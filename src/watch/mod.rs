@@ -1,5 +1,6 @@
 //! Checkpoints at each message and turn end: the agent's hook, and the watcher.
 
+pub mod agent;
 mod event;
 mod followed;
 pub mod hook;

@@ -51,9 +51,11 @@ impl Newcomers {
             match self.belongs(&found) {
                 Some(true) => here.push(found.clone()),
                 Some(false) => {}
-                // its own record is not written yet
+                // its own record is not written yet; what is old and has none is told by its next change
                 None => {
-                    self.candidate(found.1);
+                    if is_recent(&found.1) {
+                        self.candidate(found.1);
+                    }
                     continue;
                 }
             }
@@ -91,7 +93,11 @@ impl Newcomers {
     /// A path changed. True if places may have appeared: then [`Newcomers::report`] is due.
     pub(super) fn changed(&mut self, path: &Path) -> bool {
         if path.parent().is_some_and(|p| self.places.iter().any(|x| x == p)) {
-            if path.is_dir() && !self.known.contains(path) {
+            if (path.is_dir() || path.is_file()) && !self.known.contains(path) {
+                // a folder may be a store, or a place of its own where stores are files
+                if path.is_dir() && !self.becoming.contains_key(path) {
+                    self.look_through();
+                }
                 self.candidate(path.to_owned());
             }
             return false;
@@ -100,9 +106,14 @@ impl Newcomers {
         if leads {
             // one that was made anew is another folder
             self.reported.retain(|p| !p.starts_with(path));
-            self.looked = Instant::now().checked_sub(ROUND).unwrap_or(self.looked);
+            self.look_through();
         }
         leads
+    }
+
+    /// Everything is looked through at the next turn.
+    fn look_through(&mut self) {
+        self.looked = Instant::now().checked_sub(ROUND).unwrap_or(self.looked);
     }
 
     fn candidate(&mut self, path: PathBuf) {
@@ -114,7 +125,7 @@ impl Newcomers {
     /// A store is gone; one of the same name is another one.
     pub(super) fn forget(&mut self, store: &Path) {
         self.known.remove(store);
-        if store.is_dir() {
+        if store.is_dir() || store.is_file() {
             self.candidate(store.to_owned());
         }
     }
@@ -132,6 +143,10 @@ impl Newcomers {
     pub(super) fn arrived(&mut self, library: &Library) -> Vec<Found> {
         let mut here = Vec::new();
         for (path, until) in std::mem::take(&mut self.becoming) {
+            // it was found when everything was looked through
+            if self.known.contains(&path) {
+                continue;
+            }
             let found = library.at(&path).ok();
             match found.as_ref().and_then(|f| self.belongs(f)) {
                 Some(ours) => {
@@ -151,4 +166,11 @@ impl Newcomers {
         }
         here
     }
+}
+
+/// It changed a moment ago.
+fn is_recent(store: &Path) -> bool {
+    let changed = std::fs::symlink_metadata(store).and_then(|m| m.modified());
+    // a time to come is one of a clock that was set
+    changed.is_ok_and(|t| t.elapsed().is_ok_and(|age| age < BECOMING))
 }

@@ -38,6 +38,7 @@ mod refuse;
 mod repo;
 mod rounds;
 mod run;
+mod run_claude;
 mod scripts;
 mod strays;
 mod surroundings;

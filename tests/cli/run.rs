@@ -12,7 +12,7 @@ use crate::lab::{Lab, SOON, cut};
 const CONVERSATION: &str = "11111111222243338444555555555555";
 
 /// An executable script.
-fn script(path: &Path, text: &str) {
+pub fn script(path: &Path, text: &str) {
     std::fs::write(path, format!("#!/bin/sh\n{text}")).expect("write");
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
 }

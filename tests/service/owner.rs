@@ -67,6 +67,21 @@ fn the_owner_tracks_looks_goes_back_and_forth() {
 }
 
 #[test]
+fn the_hook_of_claude_code_without_root_takes_its_checkpoint() {
+    let s = Served::new();
+    let ws = s.tracked();
+    let before = s.ok(&["sandboxes"])[0]["checkpoints"].as_u64().expect("a number");
+    for event in ["UserPromptSubmit", "Stop", "SubagentStop"] {
+        let input =
+            serde_json::json!({"hook_event_name": event, "prompt": "do it", "session_id": "a-b", "cwd": ws});
+        std::fs::write(s.home().join("in"), input.to_string()).expect("write");
+        let out = s.shell("../respool hook claude < in");
+        assert!(out.status.success() && out.stdout.is_empty(), "{out:?}");
+    }
+    assert_eq!(s.ok(&["sandboxes"])[0]["checkpoints"].as_u64(), Some(before + 2));
+}
+
+#[test]
 fn the_hook_of_an_agent_without_root_takes_its_checkpoint() {
     let s = Served::new();
     let ws = s.tracked();

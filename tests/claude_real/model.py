@@ -1,0 +1,116 @@
+"""A model that plays a script: it speaks the Anthropic Messages protocol, streamed. The lines of the newest message that
+begin with `%sh ` are run, one a turn, by the agent's shell tool; then it answers. It keeps what it was sent."""
+import json
+import re
+import sys
+import threading
+import time
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+STEP = re.compile(r"^%sh (.*)$", re.M)
+
+
+def turns(messages):
+    """(role, text, tool calls) of each."""
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        text = "\n".join(b["text"] for b in content if b.get("type") == "text")
+        yield message["role"], text, sum(b.get("type") == "tool_use" for b in content)
+
+
+def answer(body):
+    """The content blocks of the answer."""
+    steps, done = [], 0
+    for role, text, calls in turns(body.get("messages", [])):
+        if role == "user" and STEP.search(text):
+            steps, done = STEP.findall(text), 0
+        elif role == "assistant":
+            done += calls
+    tools = [t.get("name") for t in body.get("tools") or []]
+    if done < len(steps) and "Bash" in tools:
+        call = {"command": steps[done], "description": "a step of the script"}
+        return [{"type": "text", "text": "I do that."},
+                {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:16]}", "name": "Bash", "input": call}]
+    return [{"type": "text", "text": f"done: {len(steps)} steps"}]
+
+
+class Model(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.sent = []
+        # seconds before each answer; real ones need more
+        self.thinks = 0
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        # an agent that ends closes its lines as it likes
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def document(self, value):
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_HEAD(self):
+        self.document({})
+
+    def do_GET(self):
+        self.document({})
+
+    def event(self, name, **more):
+        self.wfile.write(f"event: {name}\ndata: {json.dumps({'type': name, **more})}\n\n".encode())
+        self.wfile.flush()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        path = self.path.split("?")[0]
+        if path.endswith("/count_tokens"):
+            return self.document({"input_tokens": 100})
+        if not path.endswith("/messages"):
+            return self.document({})
+        self.server.sent.append(body)
+        time.sleep(self.server.thinks)
+        blocks = answer(body)
+        stop = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
+        usage = {"input_tokens": 100, "output_tokens": 20}
+        message = {"id": f"msg_{uuid.uuid4().hex[:16]}", "type": "message", "role": "assistant",
+                   "model": body.get("model"), "stop_sequence": None, "usage": usage}
+        if not body.get("stream"):
+            return self.document({**message, "content": blocks, "stop_reason": stop})
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        self.event("message_start", message={**message, "content": [], "stop_reason": None})
+        for i, block in enumerate(blocks):
+            if block["type"] == "text":
+                start, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": block["text"]}
+            else:
+                start = {**block, "input": {}}
+                delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            self.event("content_block_start", index=i, content_block=start)
+            self.event("content_block_delta", index=i, delta=delta)
+            self.event("content_block_stop", index=i)
+        self.event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": 20})
+        self.event("message_stop")
