@@ -219,6 +219,7 @@ mod tests {
             start: 1,
             uid,
             groups: vec![],
+            handle: None,
         }
     }
 
