@@ -41,6 +41,7 @@ mod run;
 mod scripts;
 mod strays;
 mod surroundings;
+mod swaps;
 mod texts;
 mod traps;
 mod untracked;
