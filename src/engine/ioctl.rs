@@ -1,14 +1,15 @@
-//! The ioctls of Btrfs and of the loop driver, and a system call that the libraries lack, as safe functions. The only
+//! The ioctls of Btrfs and of the loop driver, and system calls that the libraries lack, as safe functions. The only
 //! file with unsafe code.
 //! Layouts: include/uapi/linux/btrfs.h and loop.h of the kernel.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::libc;
 
 const MAGIC: u8 = 0x94;
 const SUBVOL_RDONLY: u64 = 1 << 1;
+const SUBVOL_SPEC_BY_ID: u64 = 1 << 4;
 
 #[repr(C)]
 struct VolArgsV2 {
@@ -271,6 +272,24 @@ pub fn snap_destroy(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     let a = named(0, 0, name)?;
     // SAFETY: as above.
     unsafe { ioc_snap_destroy_v2(parent.as_fd().as_raw_fd(), &raw const *a) }
+        .map(drop)
+        .map_err(err)
+}
+
+/// Removes the subvolume whose tree has this id, of the file system that `fd` is in: whatever is at its name by now, it
+/// is that one (Linux 5.7; needs CAP_SYS_ADMIN).
+pub fn snap_destroy_id(fd: impl AsFd, tree_id: u64) -> io::Result<()> {
+    let mut a = Box::new(VolArgsV2 {
+        fd: 0,
+        transid: 0,
+        flags: SUBVOL_SPEC_BY_ID,
+        unused: [0; 4],
+        name: [0; 4040],
+    });
+    // the name and the id are one union
+    a.name[..8].copy_from_slice(&tree_id.to_ne_bytes());
+    // SAFETY: as above.
+    unsafe { ioc_snap_destroy_v2(fd.as_fd().as_raw_fd(), &raw const *a) }
         .map(drop)
         .map_err(err)
 }
@@ -636,4 +655,52 @@ pub fn forbid(tree: impl AsFd, what: Forbidden) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::last_os_error())
+}
+
+/// The supplementary groups that the process at the other end of a Unix socket had when it connected (`SO_PEERGROUPS`,
+/// Linux 4.13).
+pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    // the limit of Linux on the groups of one process, NGROUPS_MAX
+    let mut groups = vec![0u32; 65_536];
+    let mut len = size_of_val(&groups[..]) as libc::socklen_t;
+    // SAFETY: the buffer has as many bytes as are given, and both live through the call, which writes at most as many.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    groups.truncate(len as usize / size_of::<u32>());
+    groups.shrink_to_fit();
+    Ok(groups)
+}
+
+/// A handle of the process that connected to a Unix socket (`SO_PEERPIDFD`). `None` before Linux 6.5, which has none.
+pub fn peer_process(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    let mut fd: libc::c_int = -1;
+    let mut len = size_of_val(&fd) as libc::socklen_t;
+    // SAFETY: the pointers are to a number of the size that is given, and both live through the call.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut len,
+        )
+    };
+    if done == 0 {
+        // SAFETY: the kernel made this descriptor just now, for this call alone.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    match io::Error::last_os_error() {
+        e if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        e => Err(e),
+    }
 }

@@ -102,6 +102,12 @@ pub fn destroy(parent: impl AsFd, name: &str) -> io::Result<()> {
     if root_info(&root)?.is_none() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no subvolume"));
     }
+    destroy_open(parent, name, root)
+}
+
+/// As [`destroy`], of the one whose root directory is open. As root it is that one that goes, whatever is at the name;
+/// others have no more rights than whoever could exchange it.
+pub fn destroy_open(parent: impl AsFd, name: &str, root: OwnedFd) -> io::Result<()> {
     destroy_nested(&root, 0)?;
     destroy_one(parent, name.as_bytes(), root)
 }
@@ -112,7 +118,8 @@ fn destroy_one(parent: impl AsFd, name: &[u8], root: OwnedFd) -> io::Result<()> 
     if !rustix::process::geteuid().is_root() {
         return destroy_as_user(parent, name, &root);
     }
-    match ioctl::snap_destroy(parent.as_fd(), name) {
+    let id = ioctl::subvol_info(&root)?.tree_id;
+    match ioctl::snap_destroy_id(parent.as_fd(), id) {
         Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
             let frozen = IFlags::IMMUTABLE | IFlags::APPEND;
             let now = flags(&root)?;
@@ -128,7 +135,7 @@ fn destroy_one(parent: impl AsFd, name: &[u8], root: OwnedFd) -> io::Result<()> 
                 ioctl::set_read_only(&root, true)?;
             }
             drop(root);
-            ioctl::snap_destroy(parent, name)
+            ioctl::snap_destroy_id(parent, id)
         }
         other => other,
     }

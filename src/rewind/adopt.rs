@@ -1,9 +1,10 @@
 //! The way back of `track`, `untrack`, and what a crash of either left.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::aside::{Beside, move_entries};
+use super::aside::{Beside, identity, move_entries};
 use super::copies::recover_copy;
 use super::error::{Result, RewindError};
 use super::journal::{Lock, Log, Phase, Record};
@@ -17,6 +18,7 @@ use crate::sandbox::bind;
 use crate::sandbox::registry::{Census, Registry};
 use crate::sandbox::site::show;
 pub use crate::sandbox::site::shows;
+use crate::text::shown_path;
 
 /// Removes the folder beside with all that is in it, if it is the one of the record.
 pub(super) fn remove_aside(beside: &Beside, journal: &Record) -> Result<()> {
@@ -35,6 +37,24 @@ pub(super) fn was_subvolume(record: &SandboxRecord) -> bool {
     record.extra.contains_key("was_subvolume")
 }
 
+/// The folder whose content was set aside. Another one that stands at its path by now, be it root's, is neither opened up
+/// nor filled.
+fn emptied(path: &Path, beside: &Beside, journal: &Record) -> Result<OwnedFd> {
+    let folder = bind::open_exact(path).map_err(EngineError::io("open", path))?;
+    let is = identity(&folder).map_err(|e| EngineError::io("look at", path)(e.into()))?;
+    if journal.folder.is_none_or(|was| was == is) {
+        return Ok(folder);
+    }
+    let (path, content) = (shown_path(path), shown_path(&beside.path));
+    Err(RewindError::Refused {
+        why: format!("somebody put another folder at {path}"),
+        path: Some(beside.path.clone()),
+        hint: Some(format!(
+            "the content is in {content}: put the folder back that was at {path}, then: respool recover"
+        )),
+    })
+}
+
 /// Takes a `track` back: the folder as it was, the sandbox gone.
 pub(super) fn back(
     pool: &Pool,
@@ -49,7 +69,7 @@ pub(super) fn back(
         while shows(record) {
             bind::unmount(path, true).map_err(EngineError::io("unmount", path))?;
         }
-        let folder = bind::open_exact(path).map_err(EngineError::io("open", path))?;
+        let folder = emptied(path, &beside, journal)?;
         bind::unseal(&folder).map_err(EngineError::io("unseal", path))?;
         if let Some(aside) = beside.again(journal) {
             move_entries(&aside, &folder, &beside.path)?;

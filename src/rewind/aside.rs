@@ -63,7 +63,7 @@ impl Beside {
     }
 
     /// The folder beside that was just made. Whoever owns the parent can put another one in its place: what is not empty
-    /// and this process's own is refused, for it will be written to and emptied.
+    /// and this process's own is refused, for it will be written to and emptied. Nobody else may enter it.
     pub fn fresh(&self) -> Result<OwnedFd> {
         let fd = self.open()?;
         let stat = bind::stat(&fd).map_err(EngineError::io("look at", &self.path))?;
@@ -73,6 +73,7 @@ impl Beside {
                 .map_err(EngineError::io("list", &self.path))?
                 .is_empty()
         {
+            rustix::fs::fchmod(&fd, Mode::RWXU).map_err(io_error("close to others", &self.path))?;
             return Ok(fd);
         }
         Err(RewindError::Refused {
@@ -109,12 +110,15 @@ impl Beside {
     pub fn remove_subvolume(&self, uuid: &str) -> Result<()> {
         let Ok(fd) = self.open() else { return Ok(()) };
         let info = subvolume::root_info(&fd).map_err(EngineError::io("look at", &self.path))?;
-        drop(fd);
         if info.is_none_or(|i| subvolume::hex(&i.uuid) != uuid) {
             return self.remove_unknown();
         }
+        fault_point("aside-removing");
         let name = self.aside.to_string_lossy().into_owned();
-        Ok(subvolume::destroy(&self.parent, &name).map_err(EngineError::io("remove", &self.path))?)
+        Ok(
+            subvolume::destroy_open(&self.parent, &name, fd)
+                .map_err(EngineError::io("remove", &self.path))?,
+        )
     }
 
     /// Swaps the workspace and the folder beside, atomically, and makes it durable.
@@ -160,7 +164,7 @@ impl Beside {
 
 /// The file system (for Btrfs with the subvolume) and the inode of an open folder. Not its device number:
 /// that may be another after a restart of the machine.
-fn identity(folder: impl AsFd) -> rustix::io::Result<(u64, u64)> {
+pub fn identity(folder: impl AsFd) -> rustix::io::Result<(u64, u64)> {
     let fs = rustix::fs::fstatvfs(folder.as_fd())?.f_fsid;
     Ok((fs, rustix::fs::fstat(folder)?.st_ino))
 }

@@ -70,6 +70,9 @@ pub struct Record {
     /// Track and untrack: the folder beside that holds the content meanwhile: path, file system id, inode.
     #[serde(default)]
     pub aside: Option<(ExactPath, u64, u64)>,
+    /// Track: the folder whose content was set aside, and that gets it back: file system id, inode.
+    #[serde(default)]
+    pub folder: Option<(u64, u64)>,
     /// Why it failed.
     #[serde(default)]
     pub error: Option<String>,
@@ -92,6 +95,7 @@ impl Record {
             paths: None,
             of: None,
             aside: None,
+            folder: None,
             error: None,
         }
     }

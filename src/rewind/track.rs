@@ -9,7 +9,7 @@ use chrono::Utc;
 use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 
-use super::aside::{Beside, move_entries, times_like};
+use super::aside::{Beside, identity, move_entries, times_like};
 use super::error::{Result, RewindError};
 use super::guard::{occupants, stopped_by};
 use super::journal::{Log, Phase, Record};
@@ -419,6 +419,8 @@ fn copy(work: &mut Work<'_>, progress: &dyn Progress) -> Result<()> {
     }
     let beside = Beside::of(&path, &work.record.id)?;
     let aside = beside.make(&mut work.journal)?;
+    work.journal.folder =
+        Some(identity(&work.folder).map_err(|e| EngineError::io("look at", &path)(e.into()))?);
     work.log.advance(&mut work.journal, Phase::Switching)?;
     beside.sync();
     fault_point("track-switching");

@@ -225,6 +225,7 @@ mod tests {
             start: 1,
             uid,
             groups: vec![],
+            handle: None,
         }
     }
 

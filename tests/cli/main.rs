@@ -42,6 +42,7 @@ mod run_claude;
 mod scripts;
 mod strays;
 mod surroundings;
+mod swaps;
 mod texts;
 mod traps;
 mod untracked;

@@ -18,3 +18,4 @@ mod oracle;
 mod restore;
 #[cfg(test)]
 mod scratch;
+mod swaps;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rustix::fs::{IFlags, OFlags, ioctl_getflags, lgetxattr, llistxattr, readlinkat};
+use rustix::fs::{IFlags, OFlags, getxattr, ioctl_getflags, lgetxattr, listxattr, llistxattr, readlinkat};
 use rustix::io::Errno;
 
-use super::open::open_at;
+use super::open::{handle_path, open_at};
 use crate::engine::FileType;
 
 /// The inode flags that are compared and restored: immutable, append-only, no dump, no copy-on-write
@@ -21,8 +21,8 @@ pub(in crate::engine) const FLAGS: IFlags = IFlags::IMMUTABLE
 pub(in crate::engine) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A path that names the entry for calls that take no directory descriptor. The last name is not followed
-/// by the `l...` calls.
-pub(in crate::engine) fn proc_path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+/// by the `l...` calls. To read only: what is at the name may be another inode at each call.
+fn proc_path(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
     path
@@ -47,14 +47,31 @@ fn grown(mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> rustix
 /// All extended attributes of an entry, ACLs and capabilities included.
 pub(in crate::engine) fn xattrs(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Xattrs> {
     let path = proc_path(dir, name);
-    let list = match grown(|b| llistxattr(&path[..], b)) {
+    all(grown(|b| llistxattr(&path[..], b)), |key| {
+        grown(|b| lgetxattr(&path[..], key, b))
+    })
+}
+
+/// As [`xattrs`], of the very inode of a handle, that of a link too.
+pub(in crate::engine) fn xattrs_of(handle: impl AsFd) -> io::Result<Xattrs> {
+    let path = handle_path(handle);
+    all(grown(|b| listxattr(&path[..], b)), |key| {
+        grown(|b| getxattr(&path[..], key, b))
+    })
+}
+
+fn all(
+    list: rustix::io::Result<Vec<u8>>,
+    value: impl Fn(&[u8]) -> rustix::io::Result<Vec<u8>>,
+) -> io::Result<Xattrs> {
+    let list = match list {
         Ok(list) => list,
         Err(Errno::OPNOTSUPP) => return Ok(Xattrs::new()),
         Err(e) => return Err(e.into()),
     };
     let mut all = Xattrs::new();
     for key in list.split(|b| *b == 0).filter(|k| !k.is_empty()) {
-        all.insert(key.to_vec(), grown(|b| lgetxattr(&path[..], key, b))?);
+        all.insert(key.to_vec(), value(key)?);
     }
     Ok(all)
 }

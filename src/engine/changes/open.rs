@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,19 @@ pub(in crate::engine) fn open_at(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags
             other => return Ok(other?),
         }
     }
+}
+
+/// A path of this process's that leads to the very inode of a handle, links too, for calls that follow links
+/// (proc(5), `/proc/self/fd`).
+pub(in crate::engine) fn handle_path(handle: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd())
+}
+
+/// Opens for use what a handle (`O_PATH`) holds: that inode, whatever is at its name by now. The caller knows that it is
+/// a regular file or a directory.
+pub(in crate::engine) fn reopen(handle: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(handle_path(handle), flags, Mode::empty())?)
 }
 
 /// Opens a directory, an entry of `dir`.

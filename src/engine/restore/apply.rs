@@ -1,19 +1,25 @@
 //! Does the plan on the live tree. Every entry is named by an open directory and a name; no link is followed
-//! and no mount crossed. A kill at any point leaves a tree for which a new safety snapshot and a new plan do
+//! and no mount crossed. What gets data, an owner or anything else is the inode that is meant, by its handle: see
+//! [`Known`]. A kill at any point leaves a tree for which a new safety snapshot and a new plan do
 //! the rest.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, mknodat, renameat_with, symlinkat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, mkdirat, mknodat, renameat, renameat_with, symlinkat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
-use super::attrs::{set_flags, thaw, write, write_times};
+use super::attrs::{set_flags_of, thaw, usable, write, write_times};
+use super::file::NEW;
+use super::known::{By, Known, Places};
 use super::plan::{Away, Plan, Put};
 use super::source::Source;
 use crate::engine::changes::node::{Node, Stamp, Walked, stat_at};
-use crate::engine::changes::open::{Dirs, open_dir_at};
+use crate::engine::changes::open::{handle_path, open_dir_at};
 use crate::engine::{EngineError, FileType, Result, random_id};
 use crate::process::{fault_point, fault_step};
 use crate::progress::Progress;
@@ -31,14 +37,15 @@ pub(super) struct Apply<'a> {
     pub(super) a: &'a Walked,
     pub(super) b: &'a Walked,
     /// The live tree by the paths of the safety tree, and of the target.
-    at_a: Dirs<'a>,
-    pub(super) at_b: Dirs<'a>,
-    link_b: Dirs<'a>,
+    at_a: Places<'a>,
+    pub(super) at_b: Places<'a>,
+    link_b: Places<'a>,
+    pub(super) known: Known<'a>,
     pub(super) target: Source<'a>,
     /// Folders that cannot go, as something that is not covered is in them.
     holds: HashSet<u32>,
     progress: &'a dyn Progress,
-    done: u64,
+    pub(super) done: u64,
     total: u64,
 }
 
@@ -80,15 +87,17 @@ impl<'a> Apply<'a> {
         progress: &'a dyn Progress,
     ) -> Self {
         let (a, b) = (safety, target.1);
+        let known = Known::new(live, a, b);
         let mut apply = Self {
             live,
             owner: 0,
             stirred: BTreeSet::new(),
             a,
             b,
-            at_a: Dirs::new(live, a),
-            at_b: Dirs::new(live, b),
-            link_b: Dirs::new(live, b),
+            at_a: Places::new(live, &known, By::Safety),
+            at_b: Places::new(live, &known, By::Target),
+            link_b: Places::new(live, &known, By::Target),
+            known,
             target: target.0,
             holds: HashSet::new(),
             progress,
@@ -125,8 +134,8 @@ impl<'a> Apply<'a> {
         self.owner = root.stx_uid;
         let mut outside = Vec::new();
         for &i in &plan.thaw {
-            let (dir, name) = self.at_a.place(i)?;
-            let entry = thaw(dir, name).map_err(on("change the flags of", self.a, i))?;
+            let (entry, _) = self.at_a.entry(&self.known, i)?;
+            let entry = thaw(entry).map_err(on("change the flags of", self.a, i))?;
             if plan.refreeze.contains(&i) {
                 outside.push((i, entry));
             }
@@ -155,53 +164,79 @@ impl<'a> Apply<'a> {
 
     /// Takes away, puts back, links.
     fn names(&mut self, plan: &Plan) -> Result<()> {
-        let stage = if plan.stages() {
+        // root makes things where nobody else can exchange them before they are known by their inodes
+        let root = rustix::process::geteuid().is_root();
+        let stage = if plan.stages() || root && plan.makes() {
             Some(self.make_stage()?)
         } else {
             None
         };
+        let done = self.exchange(plan, stage.as_ref().map(|s| s.1.as_fd()));
+        let gone = stage.map_or(Ok(()), |(name, _)| self.remove_stage(&name));
+        // after a failure it may hold what was moved aside
+        done.and(gone)
+    }
+
+    fn exchange(&mut self, plan: &Plan, stage: Option<BorrowedFd<'_>>) -> Result<()> {
         for away in &plan.away {
-            self.take(away, stage.as_ref().map(|s| s.1.as_fd()))?;
+            self.take(away, stage)?;
             self.step();
         }
         for put in &plan.put {
-            self.put(put, stage.as_ref().map(|s| s.1.as_fd()))?;
+            self.put(put, stage)?;
             self.step();
         }
         for link in &plan.links {
-            let (from, old) = self.link_b.place(link.from)?;
-            let (to, new) = self.at_b.place(link.to)?;
-            linkat(from, old, to, new, AtFlags::empty()).map_err(|e| in_the_way(e, self.b, link.to))?;
+            let (from, _) = self.link_b.entry(&self.known, link.from)?;
+            let (to, new) = self.at_b.place(&self.known, link.to)?;
+            linkat(CWD, handle_path(&from), to, new, AtFlags::SYMLINK_FOLLOW)
+                .map_err(|e| in_the_way(e, self.b, link.to))?;
             self.step();
-        }
-        if let Some((name, _)) = stage {
-            unlinkat(self.live, &name, AtFlags::REMOVEDIR)
-                .map_err(io::Error::from)
-                .map_err(EngineError::io("remove", name))?;
         }
         Ok(())
     }
 
+    /// Removes what stands at the name of a folder of our own if it is an empty folder: whoever put another one there
+    /// could have removed it himself.
+    pub(super) fn remove_stage(&self, name: &str) -> Result<()> {
+        unlinkat(self.live, name, AtFlags::REMOVEDIR).map_err(|e| EngineError::io("remove", name)(e.into()))
+    }
+
+    /// A new folder in the root of the live tree, that only this process's user may enter.
     pub(super) fn make_stage(&self) -> Result<(String, OwnedFd)> {
         let name = stage_name();
         mkdirat(self.live, &name, Mode::RWXU)
             .map_err(io::Error::from)
             .map_err(EngineError::io("create", &name))?;
         let fd = open_dir_at(self.live, name.as_bytes()).map_err(EngineError::io("open", &name))?;
-        Ok((name, fd))
+        let st = stat_at(fd.as_fd(), b"").map_err(|e| EngineError::io("read", &name)(e.into()))?;
+        if st.stx_uid == rustix::process::geteuid().as_raw() && st.stx_mode & 0o077 == 0 {
+            return Ok((name, fd));
+        }
+        Err(EngineError::io("open", &name)(changed_meanwhile()))
     }
 
     fn take(&mut self, away: &Away, stage: Option<BorrowedFd<'_>>) -> Result<()> {
         let (a, i) = (self.a, away.node);
         let node = a.node(i);
-        let (dir, name) = self.at_a.place(i)?;
+        let (dir, name) = self.at_a.place(&self.known, i)?;
+        // removed is what is at the name: whoever puts another thing there meanwhile could have removed it himself
         let st = stat_at(dir, name).map_err(|e| on("restore", a, i)(e.into()))?;
         if !unchanged(&st, node) {
             return Err(on("restore", a, i)(changed_meanwhile()));
         }
         let done = match (away.stage, stage) {
             (Some(number), Some(stage)) => {
-                renameat_with(dir, name, stage, number.to_string(), RenameFlags::NOREPLACE)
+                let number = number.to_string();
+                fault_step("restore-moving", self.done + 1);
+                move_to(dir, name, stage, number.as_bytes()).and_then(|()| {
+                    if unchanged(&stat_at(stage, number.as_bytes())?, node) {
+                        return Ok(());
+                    }
+                    // another thing was put there meanwhile: it goes back
+                    move_to(stage, number.as_bytes(), dir, name)?;
+                    Err(Errno::STALE)
+                })
             }
             _ if node.is_dir() => unlinkat(dir, name, AtFlags::REMOVEDIR),
             _ => unlinkat(dir, name, AtFlags::empty()),
@@ -213,7 +248,7 @@ impl<'a> Apply<'a> {
                 self.hold(i);
                 Ok(())
             }
-            Err(Errno::NOTEMPTY) => Err(on("remove", a, i)(changed_meanwhile())),
+            Err(Errno::NOTEMPTY | Errno::STALE) => Err(on("remove", a, i)(changed_meanwhile())),
             Err(e) => Err(on(if away.stage.is_some() { "move" } else { "remove" }, a, i)(
                 e.into(),
             )),
@@ -222,28 +257,52 @@ impl<'a> Apply<'a> {
 
     fn put(&mut self, put: &Put, stage: Option<BorrowedFd<'_>>) -> Result<()> {
         let (b, i) = (self.b, put.node);
+        if let (Some(number), Some(stage)) = (put.stage, stage) {
+            let (dir, name) = self.at_b.place(&self.known, i)?;
+            let number = number.to_string();
+            return move_to(stage, number.as_bytes(), dir, name).map_err(|e| in_the_way(e, b, i));
+        }
         let node = b.node(i);
-        let (dir, name) = self.at_b.place(i)?;
-        let done = match (put.stage, stage) {
-            (Some(number), Some(stage)) => {
-                renameat_with(stage, number.to_string(), dir, name, RenameFlags::NOREPLACE)
-            }
-            _ if node.file_type == FileType::Link => {
-                let text = self.target.link(b, i)?;
-                symlinkat(&text[..], dir, name)
-            }
-            _ => make(dir, name, node),
+        let text = match node.file_type {
+            FileType::Link => self.target.link(b, i)?,
+            _ => Vec::new(),
         };
-        done.map_err(|e| in_the_way(e, b, i))
+        let (dir, name) = self.at_b.place(&self.known, i)?;
+        let make = |dir: BorrowedFd<'_>, name: &[u8]| {
+            if node.file_type == FileType::Link {
+                symlinkat(&text[..], dir, name)?;
+            } else {
+                make(dir, name, node)?;
+            }
+            stat_at(dir, name)
+        };
+        let made = match stage {
+            Some(stage) => make(stage, NEW).and_then(|st| {
+                let moved = move_to(stage, NEW, dir, name);
+                if moved.is_err() {
+                    let how = if node.is_dir() {
+                        AtFlags::REMOVEDIR
+                    } else {
+                        AtFlags::empty()
+                    };
+                    unlinkat(stage, NEW, how)?;
+                }
+                moved.map(|()| st)
+            }),
+            None => make(dir, name),
+        };
+        let st = made.map_err(|e| in_the_way(e, b, i))?;
+        self.known.made(i, &st);
+        Ok(())
     }
 
     /// Sets the attributes of a directory.
     fn attributes(&mut self, i: u32) -> Result<()> {
-        let node = self.b.node(i);
         let want = self.target.attrs(self.b, i)?;
-        let (to, name) = self.at_b.place(i)?;
-        write(to, name, &want).map_err(on("set the attributes of", self.b, i))?;
-        set_flags(to, name, node.file_type, want.flags).map_err(on("set the flags of", self.b, i))
+        let (entry, _) = self.at_b.entry(&self.known, i)?;
+        let dir = usable(&entry, OFlags::RDONLY | OFlags::DIRECTORY).map_err(on("open", self.b, i))?;
+        write(&dir, &want).map_err(on("set the attributes of", self.b, i))?;
+        set_flags_of(&dir, want.flags).map_err(on("set the flags of", self.b, i))
     }
 
     /// The root above a selection keeps its times if nothing in it changed but what was moved aside.
@@ -255,10 +314,22 @@ impl<'a> Apply<'a> {
         if self.a.node(0).is_context() && !touched {
             let now = stat_at(self.live, b"").map_err(|e| EngineError::io("read", ".")(e.into()))?;
             if Node::new(b"", 0, 0, &now, None).mtime != root.mtime {
-                write_times(self.live, b".", root).map_err(EngineError::io("set the times of", "."))?;
+                write_times(self.live, root).map_err(EngineError::io("set the times of", "."))?;
             }
         }
         Ok(())
+    }
+}
+
+/// Moves an entry where nothing is. Some network file systems can only do that by looking first.
+fn move_to(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> rustix::io::Result<()> {
+    match renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => match stat_at(to, new) {
+            Err(Errno::NOENT) => renameat(from, old, to, new),
+            Err(e) => Err(e),
+            Ok(_) => Err(Errno::EXIST),
+        },
+        other => other,
     }
 }
 

@@ -6,16 +6,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, IFlags, RawDir, linkat, symlinkat};
+use rustix::fs::{AtFlags, IFlags, OFlags, RawDir, linkat, symlinkat};
 
 use super::apply::{make, on};
-use super::attrs::{Attrs, set_flags, write};
+use super::attrs::{Attrs, set_flags_of, write};
 use super::file::fill;
 use super::measure::bytes_of;
 pub use super::measure::{TreeSize, measure};
 use crate::engine::changes::attrs::{flags, target, xattrs};
 use crate::engine::changes::node::{Node, Walked};
-use crate::engine::changes::open::{Dirs, open_file_at};
+use crate::engine::changes::open::{Dirs, open_at, open_dir_at, open_file_at};
 use crate::engine::changes::walk::{threads, walk_where};
 use crate::engine::{EngineError, FileType, Result};
 use crate::progress::Progress;
@@ -45,6 +45,9 @@ struct Copy<'a> {
 /// pipes, sockets and devices. What is mounted below `from` is not entered: an empty folder or file stands
 /// for it. Btrfs subvolumes below it are copied as folders. Whatever cannot be kept is an error that names
 /// the path, but for what only Btrfs has (no copy-on-write, compression property). Not durable until synced.
+///
+/// Nobody else may be able to enter `to`: what was made there is known by its name until the end, when `to` gets its
+/// owner and mode.
 pub fn copy_tree(from: BorrowedFd<'_>, to: BorrowedFd<'_>, progress: &dyn Progress) -> Result<CopyStats> {
     must_be_empty(to)?;
     let nodes = walk_where(from, threads(1), progress, &|n: &Node| !n.mount)?;
@@ -157,12 +160,15 @@ impl Copy<'_> {
             return Ok(());
         }
         let want = self.attrs(i, source, old)?;
-        if node.is_file() && (node.size > 0 || !want.flags.is_empty()) {
+        let copy = if node.is_file() && (node.size > 0 || !want.flags.is_empty()) {
             let source: OwnedFd = open_file_at(source, old, false).map_err(err("open"))?;
             let copy = open_file_at(dir, name, true).map_err(err("open"))?;
             fill(&copy, &source, want.flags, true).map_err(err("copy"))?;
             self.bytes.fetch_add(bytes_of(node), Ordering::Relaxed);
-        }
+            copy
+        } else {
+            open_at(dir, name, OFlags::PATH).map_err(err("open"))?
+        };
         if !want.flags.is_empty() {
             let mut frozen = self
                 .frozen
@@ -170,7 +176,7 @@ impl Copy<'_> {
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             frozen.push((i, want.flags));
         }
-        write(dir, name, &want).map_err(err("set the attributes of"))
+        write(&copy, &want).map_err(err("set the attributes of"))
     }
 
     fn attrs(&self, i: u32, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Attrs<'_>> {
@@ -200,7 +206,8 @@ impl Copy<'_> {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         for &(i, flags) in frozen.iter() {
             let (dir, name) = to.place(i)?;
-            set_flags(dir, name, FileType::File, flags).map_err(on("set the flags of", self.tree, i))?;
+            let file = open_file_at(dir, name, false).map_err(on("open", self.tree, i))?;
+            set_flags_of(&file, flags).map_err(on("set the flags of", self.tree, i))?;
         }
         Ok(())
     }
@@ -216,8 +223,9 @@ impl Copy<'_> {
             let (source, old) = from.place(i)?;
             let want = self.attrs(i, source, old)?;
             let (dir, name) = to.place(i)?;
-            write(dir, name, &want).map_err(on("set the attributes of", self.tree, i))?;
-            set_flags(dir, name, FileType::Dir, want.flags).map_err(on("set the flags of", self.tree, i))?;
+            let dir = open_dir_at(dir, name).map_err(on("open", self.tree, i))?;
+            write(&dir, &want).map_err(on("set the attributes of", self.tree, i))?;
+            set_flags_of(&dir, want.flags).map_err(on("set the flags of", self.tree, i))?;
         }
         Ok(())
     }

@@ -3,23 +3,25 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, IFlags, OFlags, ftruncate, ioctl_getflags, linkat, renameat, unlinkat};
+use rustix::fs::{AtFlags, IFlags, OFlags, Statx, ftruncate, ioctl_getflags, linkat, renameat};
 use rustix::io::Errno;
 
-use super::apply::{Apply, make, on, refuse_changed, stage_name, unchanged};
-use super::attrs::{Attrs, open_up, set_flags, set_flags_of, write, write_times};
+use super::apply::{Apply, make, on, refuse_changed, unchanged};
+use super::attrs::{Attrs, set_flags_of, usable, write, write_times};
 use super::data::share_or_copy;
 use super::plan::Sync;
-use crate::engine::changes::node::{Node, stat_at};
+use crate::engine::changes::node::Node;
 use crate::engine::changes::open::{open_at, open_file_at};
-use crate::engine::{EngineError, FileType, Result};
+use crate::engine::{FileType, Result};
+use crate::process::fault_step;
 
 /// Names in a folder of our own.
-const NEW: &[u8] = b"new";
+pub(super) const NEW: &[u8] = b"new";
 const NEXT: &[u8] = b"next";
 
 impl Apply<'_> {
-    /// Makes one file, link or special file equal to the target's: data, attributes, flags.
+    /// Makes one file, link or special file equal to the target's: data, attributes, flags. All of it is done to the one
+    /// inode that was opened and is the one that is meant.
     pub(super) fn file(&mut self, sync: &Sync) -> Result<()> {
         let (b, i) = (self.b, sync.node);
         let node = b.node(i);
@@ -27,49 +29,52 @@ impl Apply<'_> {
         if self.foreign(sync, &want) {
             return self.apart(sync, &want);
         }
-        if node.is_file() && (sync.content || sync.flags) {
-            let source = self.target.open(b, i)?;
-            self.data(sync, &source, &want)?;
+        let (entry, st) = self.at_b.entry(&self.known, i)?;
+        if !node.is_file() {
+            return write(&entry, &want).map_err(on("set the attributes of", b, i));
         }
-        let (to, name) = self.at_b.place(i)?;
-        write(to, name, &want).map_err(on("set the attributes of", b, i))?;
-        set_flags(to, name, node.file_type, want.flags).map_err(on("set the flags of", b, i))
+        let content = sync.content || sync.flags;
+        if content {
+            self.still(sync, &st)?;
+        }
+        let how = if content { OFlags::RDWR } else { OFlags::RDONLY };
+        let file = match usable(&entry, how) {
+            // a program that runs cannot be written to: it keeps its inode, the name gets a new one
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::TXTBSY) && sync.content => {
+                return self.apart(sync, &want);
+            }
+            file => file.map_err(on("open", b, i))?,
+        };
+        drop(entry);
+        if content {
+            let source = self.target.open(b, i)?;
+            self.data(sync, &file, &source, &want)?;
+        }
+        fault_step("restore-written", self.done + 1);
+        write(&file, &want).map_err(on("set the attributes of", b, i))?;
+        set_flags_of(&file, want.flags).map_err(on("set the flags of", b, i))
     }
 
-    fn data(&mut self, sync: &Sync, source: &OwnedFd, want: &Attrs<'_>) -> Result<()> {
-        let (b, i) = (self.b, sync.node);
-        let (to, name) = self.at_b.place(i)?;
-        let live = match open_file_at(to, name, true) {
-            Ok(live) => live,
-            // a program that runs cannot be written to: it keeps its inode, the name gets a new one
-            Err(e) if e.raw_os_error() == Some(Errno::TXTBSY.raw_os_error()) && sync.content => {
-                return self.replace(sync, source, want);
-            }
-            // its owner, without root, may not write to it: its mode is set again later
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => open_at(to, name, OFlags::PATH)
-                .and_then(open_up)
-                .and_then(|()| open_file_at(to, name, true))
-                .map_err(on("open", b, i))?,
-            Err(e) => return Err(on("open", b, i)(e)),
-        };
-        if let Some(was) = sync.was {
-            let st = stat_at(live.as_fd(), b"").map_err(|e| on("read", b, i)(e.into()))?;
-            if !unchanged(&st, self.a.node(was)) {
-                return Err(refuse_changed(b, i));
-            }
+    /// Refuses a file that is not as the safety checkpoint has it.
+    fn still(&self, sync: &Sync, st: &Statx) -> Result<()> {
+        match sync.was {
+            Some(was) if !unchanged(st, self.a.node(was)) => Err(refuse_changed(self.b, sync.node)),
+            _ => Ok(()),
         }
-        let filled = fill(&live, source, want.flags, sync.content);
+    }
+
+    fn data(&self, sync: &Sync, live: &OwnedFd, source: &OwnedFd, want: &Attrs<'_>) -> Result<()> {
+        let filled = fill(live, source, want.flags, sync.content);
         if filled.is_err()
             && let Some(was) = sync.was
         {
             // without space or quota the kernel may show a new time that is not on the disk: the safety checkpoint
             // has the true one, and what is taken back is compared with that
-            let (to, name) = self.at_b.place(i)?;
-            if let Err(e) = write_times(to, name, self.a.node(was)) {
+            if let Err(e) = write_times(live, self.a.node(was)) {
                 tracing::debug!("the times of a file that could not be written: {e}");
             }
         }
-        filled.map_err(on("write", b, i))
+        filled.map_err(on("write", self.b, sync.node))
     }
 
     /// True if this gives somebody's rights or secrets away unless who works in the folder never has it open: it belongs
@@ -88,30 +93,27 @@ impl Apply<'_> {
     }
 
     /// Makes a file in a folder that only this process may enter, complete, and then gives it all its names: a program
-    /// that has the old one open, or puts another one at the name meanwhile, gets nothing of it.
+    /// that has the old one open, or puts another one at the name meanwhile, gets nothing of it. Names in that folder
+    /// are safe to use: nobody else can put anything there.
     fn apart(&mut self, sync: &Sync, want: &Attrs<'_>) -> Result<()> {
         let (b, i) = (self.b, sync.node);
-        if let Some(was) = sync.was {
-            let (to, name) = self.at_b.place(i)?;
-            let st = stat_at(to, name).map_err(|e| on("read", b, i)(e.into()))?;
-            if !unchanged(&st, self.a.node(was)) {
-                return Err(refuse_changed(b, i));
-            }
+        if sync.was.is_some() {
+            let (_, st) = self.at_b.entry(&self.known, i)?;
+            self.still(sync, &st)?;
         }
         let (folder, stage) = self.make_stage()?;
-        let mut made = || -> Result<Option<OwnedFd>> {
-            make(stage.as_fd(), NEW, want.node).map_err(|e| on("create", b, i)(e.into()))?;
-            let mut file = None;
-            if want.node.is_file() {
-                let source = self.target.open(b, i)?;
-                let to = open_file_at(stage.as_fd(), NEW, true).map_err(on("open", b, i))?;
-                fill(&to, &source, want.flags, true).map_err(on("write", b, i))?;
-                file = Some(to);
-            }
-            write(stage.as_fd(), NEW, want).map_err(on("set the attributes of", b, i))?;
-            Ok(file)
+        make(stage.as_fd(), NEW, want.node).map_err(|e| on("create", b, i)(e.into()))?;
+        let file = if want.node.is_file() {
+            let file = open_file_at(stage.as_fd(), NEW, true).map_err(on("open", b, i))?;
+            let source = self.target.open(b, i)?;
+            fill(&file, &source, want.flags, true).map_err(on("write", b, i))?;
+            write(&file, want).map_err(on("set the attributes of", b, i))?;
+            Some(file)
+        } else {
+            let entry = open_at(stage.as_fd(), NEW, OFlags::PATH).map_err(on("open", b, i))?;
+            write(&entry, want).map_err(on("set the attributes of", b, i))?;
+            None
         };
-        let file = made()?;
         for &name in sync.names.iter().skip(1) {
             linkat(&stage, NEW, &stage, NEXT, AtFlags::empty()).map_err(|e| on("link", b, name)(e.into()))?;
             self.named(&stage, NEXT, name)?;
@@ -120,40 +122,16 @@ impl Apply<'_> {
         if let Some(file) = file {
             set_flags_of(&file, want.flags).map_err(on("set the flags of", b, i))?;
         }
-        unlinkat(self.live, &folder, AtFlags::REMOVEDIR)
-            .map_err(|e| EngineError::io("remove", &folder)(e.into()))
+        self.remove_stage(&folder)
     }
 
     /// Moves an entry of a folder of our own to its name in the live tree.
     fn named(&mut self, stage: &OwnedFd, from: &[u8], i: u32) -> Result<()> {
         let b = self.b;
-        let (dir, name) = self.at_b.place(i)?;
+        let (dir, name) = self.at_b.place(&self.known, i)?;
+        // what is there goes, whatever it is: whoever put it there could have removed it
         renameat(stage, from, dir, name).map_err(|e| on("replace", b, i)(e.into()))?;
         self.stirred.insert(b.node(i).parent);
-        Ok(())
-    }
-
-    /// Gives every name of the file to a new inode with the target's bytes.
-    fn replace(&mut self, sync: &Sync, source: &OwnedFd, want: &Attrs<'_>) -> Result<()> {
-        let b = self.b;
-        let stage = stage_name();
-        let live = self.at_b.dir(0)?;
-        let made = make(live, stage.as_bytes(), want.node)
-            .map_err(io::Error::from)
-            .and_then(|()| open_file_at(live, stage.as_bytes(), true))
-            .and_then(|fd| fill(&fd, source, want.flags, true));
-        made.map_err(EngineError::io("create", &stage))?;
-        for (n, &i) in sync.names.iter().enumerate() {
-            if n > 0 {
-                let (dir, name) = self.at_b.place(sync.names[0])?;
-                let dir = dir.try_clone_to_owned().map_err(on("open", b, i))?;
-                let root = self.at_b.dir(0)?;
-                linkat(&dir, name, root, &stage, AtFlags::empty()).map_err(|e| on("link", b, i)(e.into()))?;
-            }
-            let root = self.at_b.dir(0)?.try_clone_to_owned().map_err(on("open", b, i))?;
-            let (dir, name) = self.at_b.place(i)?;
-            renameat(&root, &stage, dir, name).map_err(|e| on("replace", b, i)(e.into()))?;
-        }
         Ok(())
     }
 }

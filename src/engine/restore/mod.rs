@@ -9,6 +9,7 @@ pub mod copy;
 mod data;
 mod entry;
 mod file;
+mod known;
 mod measure;
 mod plan;
 pub mod remove;

@@ -176,6 +176,10 @@ impl Plan {
     pub fn is_empty(&self) -> bool {
         self.inodes == 0
     }
+    /// True if anything is made.
+    pub fn makes(&self) -> bool {
+        self.put.iter().any(|x| x.stage.is_none())
+    }
     /// True if anything is moved aside on its way.
     pub fn stages(&self) -> bool {
         self.away.iter().any(|x| x.stage.is_some())
