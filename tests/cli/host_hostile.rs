@@ -20,7 +20,7 @@ fn with(desk: &Desk, far: impl FnOnce(&mut dyn std::io::Read, &mut fs::File) + S
         nix::unistd::mkfifo(&dir.join(name), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     }
     desk.script(&format!(
-        "#!/bin/sh\nprintf '\\033[2J\\007evil\\n' >&2\ncat {d}/to &\ncat > {d}/from\nwait\n",
+        "#!/bin/sh\nprintf '\\033[2J\\007evil\\n' >&2\nexec 3<&0\ncat <&3 > {d}/from &\ncat {d}/to\nkill $!\n",
         d = dir.display()
     ));
     std::thread::spawn(move || {
