@@ -276,7 +276,8 @@ impl<'a> Apply<'a> {
             }
             stat_at(dir, name)
         };
-        let made = match stage {
+        // a folder that this restore made is entered by nobody else before it gets its owner and mode at the end
+        let made = match stage.filter(|_| !self.known.has_made(node.parent)) {
             Some(stage) => make(stage, NEW).and_then(|st| {
                 let moved = move_to(stage, NEW, dir, name);
                 if moved.is_err() {
