@@ -210,7 +210,7 @@ impl<'a> Apply<'a> {
             .map_err(EngineError::io("create", &name))?;
         let fd = open_dir_at(self.live, name.as_bytes()).map_err(EngineError::io("open", &name))?;
         let st = stat_at(fd.as_fd(), b"").map_err(|e| EngineError::io("read", &name)(e.into()))?;
-        if st.stx_uid == rustix::process::geteuid().as_raw() && st.stx_mode & 0o077 == 0 {
+        if st.stx_uid == rustix::process::geteuid().as_raw() && st.stx_mode & 0o777 == 0o700 {
             return Ok((name, fd));
         }
         Err(EngineError::io("open", &name)(changed_meanwhile()))
