@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use respool::engine::restore::restore;
-use respool::engine::{Selection, subvolume};
+use respool::engine::{Selection, ioctl, subvolume};
 use respool::progress::Progress;
 
-use crate::scratch::{Scratch, open_dir, tool};
+use crate::scratch::{Scratch, open_dir};
 
 const USER: u32 = 1000;
 
@@ -27,7 +27,7 @@ impl<F: Fn() + Sync> Progress for AfterOne<F> {
 
 /// Owner, group, mode, names, modification time.
 fn facts(path: &Path) -> (u32, u32, u32, u64, i64, i64) {
-    let m = fs::symlink_metadata(path).unwrap();
+    let m = fs::symlink_metadata(path).expect("done");
     (m.uid(), m.gid(), m.mode(), m.nlink(), m.mtime(), m.mtime_nsec())
 }
 
@@ -36,12 +36,12 @@ fn facts(path: &Path) -> (u32, u32, u32, u64, i64, i64) {
 fn swapped(what: &str, make: impl Fn(&Path), damage: impl Fn(&Path), at: &str, victim: &str) {
     let scratch = Scratch::new();
     let live = scratch.subvolume("live");
-    fs::write(live.join("secret"), "of root").unwrap();
-    fs::set_permissions(live.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(live.join("secret"), "of root").expect("done");
+    fs::set_permissions(live.join("secret"), fs::Permissions::from_mode(0o600)).expect("done");
     fs::DirBuilder::new()
         .mode(0o700)
         .create(live.join("closed"))
-        .unwrap();
+        .expect("done");
     make(&live);
     let target = scratch.snapshot("live", "target");
     damage(&live);
@@ -49,12 +49,12 @@ fn swapped(what: &str, make: impl Fn(&Path), damage: impl Fn(&Path), at: &str, v
     let before = facts(&live.join(victim));
     let swap = AfterOne(
         || {
-            fs::rename(live.join(at), live.join("theirs")).unwrap();
-            fs::rename(live.join(victim), live.join(at)).unwrap();
+            fs::rename(live.join(at), live.join("theirs")).expect("done");
+            fs::rename(live.join(victim), live.join(at)).expect("done");
         },
         AtomicBool::new(false),
     );
-    let root = open_dir(&live).unwrap();
+    let root = open_dir(&live).expect("done");
     let done = restore(
         root.as_fd(),
         &safety.tree(),
@@ -67,36 +67,36 @@ fn swapped(what: &str, make: impl Fn(&Path), damage: impl Fn(&Path), at: &str, v
     assert!(e.contains("changed after the safety checkpoint"), "{what}: {e}");
     assert_eq!(facts(&live.join(at)), before, "{what}");
     if victim == "secret" {
-        assert_eq!(fs::read(live.join(at)).unwrap(), b"of root", "{what}");
+        assert_eq!(fs::read(live.join(at)).expect("done"), b"of root", "{what}");
     } else {
-        assert_eq!(fs::read_dir(live.join(at)).unwrap().count(), 0, "{what}");
+        assert_eq!(fs::read_dir(live.join(at)).expect("done").count(), 0, "{what}");
     }
 }
 
 fn own(path: &Path) {
-    lchown(path, Some(USER), Some(USER)).unwrap();
+    lchown(path, Some(USER), Some(USER)).expect("done");
 }
 
 fn remove(name: &'static str) -> impl Fn(&Path) {
-    move |p| fs::remove_file(p.join(name)).unwrap()
+    move |p| fs::remove_file(p.join(name)).expect("done")
 }
 
 #[test]
 fn what_is_put_at_the_name_of_a_new_file_gets_neither_data_nor_owner() {
     let file = |p: &Path| {
-        fs::write(p.join("f"), "of the user").unwrap();
-        chown(p, Some(USER), Some(USER)).unwrap();
+        fs::write(p.join("f"), "of the user").expect("done");
+        chown(p, Some(USER), Some(USER)).expect("done");
         own(&p.join("f"));
     };
     swapped("file", file, remove("f"), "f", "secret");
     let link = |p: &Path| {
-        symlink("secret", p.join("f")).unwrap();
+        symlink("secret", p.join("f")).expect("done");
         own(&p.join("f"));
     };
     swapped("link", link, remove("f"), "f", "secret");
     let pipe = |p: &Path| {
-        nix::unistd::mkfifo(&p.join("f"), nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
-        chown(p, Some(USER), Some(USER)).unwrap();
+        nix::unistd::mkfifo(&p.join("f"), nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("done");
+        chown(p, Some(USER), Some(USER)).expect("done");
         own(&p.join("f"));
     };
     swapped("pipe", pipe, remove("f"), "f", "secret");
@@ -105,19 +105,19 @@ fn what_is_put_at_the_name_of_a_new_file_gets_neither_data_nor_owner() {
 #[test]
 fn a_folder_put_at_the_name_of_a_new_one_gets_neither_an_owner_nor_files() {
     let empty = |p: &Path| {
-        fs::create_dir(p.join("d")).unwrap();
+        fs::create_dir(p.join("d")).expect("done");
         own(&p.join("d"));
     };
     swapped(
         "empty",
         empty,
-        |p| fs::remove_dir(p.join("d")).unwrap(),
+        |p| fs::remove_dir(p.join("d")).expect("done"),
         "d",
         "closed",
     );
     let full = |p: &Path| {
         empty(p);
-        fs::write(p.join("d/in"), "x").unwrap();
+        fs::write(p.join("d/in"), "x").expect("done");
         own(&p.join("d/in"));
     };
     // the first step is to remove the file in the folder that stays
@@ -125,12 +125,12 @@ fn a_folder_put_at_the_name_of_a_new_one_gets_neither_an_owner_nor_files() {
         "full",
         |p| {
             full(p);
-            fs::remove_file(p.join("d/in")).unwrap();
-            fs::write(p.join("d/other"), "x").unwrap();
+            fs::remove_file(p.join("d/in")).expect("done");
+            fs::write(p.join("d/other"), "x").expect("done");
         },
         |p| {
-            fs::remove_file(p.join("d/other")).unwrap();
-            fs::write(p.join("d/new"), "x").unwrap();
+            fs::remove_file(p.join("d/other")).expect("done");
+            fs::write(p.join("d/new"), "x").expect("done");
         },
         "d",
         "closed",
@@ -140,16 +140,16 @@ fn a_folder_put_at_the_name_of_a_new_one_gets_neither_an_owner_nor_files() {
 #[test]
 fn what_is_put_at_the_name_of_a_file_that_gets_a_mode_only_keeps_its_own() {
     let make = |p: &Path| {
-        chown(p, Some(USER), Some(USER)).unwrap();
+        chown(p, Some(USER), Some(USER)).expect("done");
         for name in ["a", "f"] {
-            fs::write(p.join(name), "x").unwrap();
+            fs::write(p.join(name), "x").expect("done");
             own(&p.join(name));
         }
-        fs::set_permissions(p.join("f"), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(p.join("f"), fs::Permissions::from_mode(0o666)).expect("done");
     };
     let damage = |p: &Path| {
-        fs::remove_file(p.join("a")).unwrap();
-        fs::set_permissions(p.join("f"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(p.join("a")).expect("done");
+        fs::set_permissions(p.join("f"), fs::Permissions::from_mode(0o600)).expect("done");
     };
     swapped("mode", make, damage, "f", "secret");
 }
@@ -157,14 +157,14 @@ fn what_is_put_at_the_name_of_a_file_that_gets_a_mode_only_keeps_its_own() {
 #[test]
 fn no_further_name_is_given_to_what_was_put_at_a_name() {
     let make = |p: &Path| {
-        chown(p, Some(USER), Some(USER)).unwrap();
-        fs::write(p.join("f"), "x").unwrap();
+        chown(p, Some(USER), Some(USER)).expect("done");
+        fs::write(p.join("f"), "x").expect("done");
         own(&p.join("f"));
-        fs::hard_link(p.join("f"), p.join("g")).unwrap();
+        fs::hard_link(p.join("f"), p.join("g")).expect("done");
     };
     let damage = |p: &Path| {
-        fs::remove_file(p.join("f")).unwrap();
-        fs::remove_file(p.join("g")).unwrap();
+        fs::remove_file(p.join("f")).expect("done");
+        fs::remove_file(p.join("g")).expect("done");
     };
     swapped("names", make, damage, "f", "secret");
 }
@@ -173,19 +173,13 @@ fn no_further_name_is_given_to_what_was_put_at_a_name() {
 fn the_subvolume_that_is_open_goes_and_not_the_one_at_its_name() {
     let scratch = Scratch::new();
     let ours = scratch.subvolume("ours");
-    fs::write(ours.join("in"), "x").unwrap();
-    let mut inner = std::process::Command::new("btrfs");
-    tool(inner.args(["subvolume", "create"]).arg(ours.join("inner")));
-    let root = open_dir(&ours).unwrap();
-    fs::rename(&ours, scratch.path("moved")).unwrap();
+    fs::write(ours.join("in"), "x").expect("done");
+    let root = open_dir(&ours).expect("done");
+    ioctl::subvol_create(&root, b"inner").expect("done");
+    fs::rename(&ours, scratch.path("moved")).expect("done");
     let theirs = scratch.subvolume("ours");
-    fs::write(theirs.join("in"), "of root").unwrap();
-    tool(
-        std::process::Command::new("chattr")
-            .arg("+i")
-            .arg(scratch.path("moved")),
-    );
-    subvolume::destroy_open(scratch.root(), "ours", root).unwrap();
+    fs::write(theirs.join("in"), "of root").expect("done");
+    subvolume::destroy_open(scratch.root(), "ours", root).expect("done");
     assert!(!scratch.path("moved").exists());
-    assert_eq!(fs::read(theirs.join("in")).unwrap(), b"of root");
+    assert_eq!(fs::read(theirs.join("in")).expect("done"), b"of root");
 }

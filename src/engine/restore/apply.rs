@@ -210,7 +210,7 @@ impl<'a> Apply<'a> {
             .map_err(EngineError::io("create", &name))?;
         let fd = open_dir_at(self.live, name.as_bytes()).map_err(EngineError::io("open", &name))?;
         let st = stat_at(fd.as_fd(), b"").map_err(|e| EngineError::io("read", &name)(e.into()))?;
-        if st.stx_uid == rustix::process::geteuid().as_raw() && st.stx_mode & 0o077 == 0 {
+        if st.stx_uid == rustix::process::geteuid().as_raw() && st.stx_mode & 0o777 == 0o700 {
             return Ok((name, fd));
         }
         Err(EngineError::io("open", &name)(changed_meanwhile()))
@@ -276,7 +276,8 @@ impl<'a> Apply<'a> {
             }
             stat_at(dir, name)
         };
-        let made = match stage {
+        // a folder that this restore made is entered by nobody else before it gets its owner and mode at the end
+        let made = match stage.filter(|_| !self.known.has_made(node.parent)) {
             Some(stage) => make(stage, NEW).and_then(|st| {
                 let moved = move_to(stage, NEW, dir, name);
                 if moved.is_err() {

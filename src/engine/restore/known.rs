@@ -53,6 +53,11 @@ impl<'a> Known<'a> {
         self.made.insert(self.target.node(i).key, (st.stx_ino, born));
     }
 
+    /// True if the inode of entry `i` of the target was made by this restore.
+    pub fn has_made(&self, i: u32) -> bool {
+        self.made.contains_key(&self.target.node(i).key)
+    }
+
     fn tree(&self, by: By) -> &'a Walked {
         match by {
             By::Safety => self.safety,
