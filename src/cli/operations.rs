@@ -63,6 +63,11 @@ pub fn recover_first(app: &App, site: &Site) -> Done {
 fn said(r: &Recovered) -> String {
     match r.outcome {
         How::Finished => format!("operation {} had been cut short; it is finished now", r.operation),
+        How::Waits => format!(
+            "operation {} had been cut short; its files are done, and what became of its conversation is not known: {}",
+            r.operation,
+            r.why.as_deref().unwrap_or("its owner has to look: respool recover")
+        ),
         How::RolledBack => format!(
             "operation {} had been cut short; everything is as before it",
             r.operation
@@ -71,7 +76,27 @@ fn said(r: &Recovered) -> String {
 }
 
 fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
-    Ok(Tools::of(site)?.recover(&app.bar())?.into_iter().collect())
+    let tools = Tools::of(site)?;
+    let mut recovered = match app.access() {
+        Some(access) => tools.recover_with(&access, &app.bar())?,
+        None => tools.recover(&app.bar())?,
+    };
+    for r in recovered.iter_mut().filter(|r| r.outcome == How::Waits) {
+        r.sandbox = Some(site.record.id.clone());
+    }
+    Ok(recovered.into_iter().collect())
+}
+
+/// An operation that the service leaves to this user, whose conversation it is.
+fn looked_at(app: &App, r: Recovered) -> Result<Vec<Recovered>, Failure> {
+    let site = match (&r.outcome, &r.sandbox) {
+        (How::Waits, Some(id)) => app.desk.registry.by_id(id)?,
+        _ => None,
+    };
+    match site {
+        Some(site) => recover_site(app, &site),
+        None => Ok(vec![r]),
+    }
 }
 
 fn recover_adoptions(app: &App, path: Option<&Path>) -> Result<Vec<Recovered>, Failure> {
@@ -136,7 +161,9 @@ pub fn recover(app: &App) -> Done {
     if let Some(done) = super::forward::document(app, Verb::Recover)? {
         let done: Vec<Recovered> = serde_json::from_value(done)
             .map_err(|e| Failure::new(Kind::Failed, format!("the service's answer: {e}")))?;
-        recovered.extend(done);
+        for r in done {
+            recovered.extend(looked_at(app, r)?);
+        }
     }
     let Census {
         pools: _,

@@ -30,6 +30,38 @@ struct Raw<'a> {
     owner_pid: Word<'a>,
 }
 
+/// Who a lease names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The process, in the eyes of its own machine or container.
+    pub pid: i32,
+    /// The host that it runs on (hostile).
+    pub host: String,
+    /// It is this host, and the process lives.
+    pub here: bool,
+    /// The lease holds: nobody else may touch the store.
+    pub holds: bool,
+}
+
+/// The owner that the lease of a store names; `None` without a lease that can be read.
+pub(super) fn owner(store: &Folder) -> Option<Owner> {
+    let mut buffer = Vec::new();
+    store.read_named("owner_lease.json", &mut buffer).ok().flatten()?;
+    let mut repaired = Vec::new();
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    with_object(&buffer, &mut repaired, |raw: Raw<'_>| {
+        let pid: i32 = raw.owner_pid.text().and_then(|t| t.parse().ok()).unwrap_or(0);
+        let host = raw.owner_host.owned().unwrap_or_default();
+        Owner {
+            here: host == own.trim() && Path::new("/proc").join(pid.to_string()).exists(),
+            holds: of(store) == Held::Yes,
+            pid,
+            host,
+        }
+    })
+    .ok()
+}
+
 /// Reads the lease of a store.
 pub(super) fn of(store: &Folder) -> Held {
     let mut buffer = Vec::new();

@@ -127,6 +127,7 @@ fn order(plan: &Plan) -> Order {
         words: format!("to {}", plan.target_words),
         selection: Selection::All,
         of: None,
+        chat: None,
     }
 }
 
