@@ -31,6 +31,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("diff", &["engine", "failure", "text", "progress"]),
     (
+        "chat",
+        &[
+            "conversation", "engine", "failure", "text", "process", "progress", "paths",
+        ],
+    ),
+    (
         "timeline",
         &[
             "conversation",
@@ -45,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rewind",
         &[
-            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
+            "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
             "paths", "config",
         ],
     ),
@@ -83,6 +89,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "demo",
         &[
+            "chat",
             "rewind",
             "watch",
             "timeline",
@@ -101,6 +108,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "tui",
         &[
+            "chat",
             "rewind",
             "watch",
             "timeline",
@@ -120,6 +128,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "chat",
             "service",
             "tui",
             "demo",
@@ -150,6 +159,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("clap_complete", "cli"),
     ("clap_mangen", "cli"),
     ("bollard", "sandbox"),
+    ("ureq", "chat"),
     ("loopdev", "engine"),
     ("similar", "diff"),
 ];

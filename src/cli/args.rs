@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::rewind::Reach;
+
 /// A timeline of the messages that you sent to an AI coding agent, each with a checkpoint of the files:
 /// browse, diff, rewind, undo.
 ///

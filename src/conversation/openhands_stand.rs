@@ -38,6 +38,9 @@ struct Spot {
     parent: Option<usize>,
     message: bool,
     head: bool,
+    /// The id of the tool call that begins here, or ends here.
+    call: Option<String>,
+    outcome: Option<String>,
 }
 
 /// How a conversation stands.
@@ -119,6 +122,8 @@ impl Stand {
                 parent: i.checked_sub(1),
                 message: said.contains_key(n),
                 head: true,
+                call: None,
+                outcome: None,
             })
             .collect();
         let at = spots
@@ -157,11 +162,42 @@ impl Stand {
     /// The place just before a message; `None` if there is no such message.
     pub fn before(&self, message: &str) -> Option<Place> {
         let spot = *self.at.get(message)?;
-        let head = self.spots[spot].parent.map(|p| self.spots[p].id.clone());
-        Some(Place {
-            head,
-            next: self.index(spot),
-        })
+        Some(self.place(self.spots[spot].parent, spot))
+    }
+
+    /// The place with this head, before that event. A message may have come while a tool was at work: its call without
+    /// its result would be done again, or refused by the model, so the place is the one before the call then.
+    fn place(&self, head: Option<usize>, next: usize) -> Place {
+        let closed = self.closed(head);
+        let next = match closed {
+            Some(c) if closed != head && self.format == Format::Line => c + 1,
+            _ => next,
+        };
+        let last = self.spots.len().checked_sub(1).filter(|_| next == self.spots.len());
+        Place {
+            head: closed.map(|h| self.spots[h].id.clone()),
+            next: last.map_or_else(|| self.index(next.min(self.spots.len() - 1)), |l| self.index(l) + 1),
+        }
+    }
+
+    /// The nearest event from this one up that no tool call is open at.
+    fn closed(&self, head: Option<usize>) -> Option<usize> {
+        let mut head = head;
+        while let Some(from) = head {
+            let (mut here, mut done, mut open) = (Some(from), std::collections::HashSet::new(), None);
+            while let Some(i) = here {
+                done.extend(self.spots[i].outcome.as_deref());
+                if self.spots[i].call.as_deref().is_some_and(|c| !done.contains(c)) {
+                    open = Some(i);
+                }
+                here = self.spots[i].parent.filter(|p| *p < i);
+            }
+            match open {
+                None => return head,
+                Some(call) => head = self.spots[call].parent.filter(|p| *p < call),
+            }
+        }
+        None
     }
 
     /// The place at the end of a message's turn, on the message's own branch.
@@ -183,15 +219,7 @@ impl Stand {
                 head.filter(|&h| of(h)).or(newest)
             }
         };
-        let next = next
-            .first()
-            .map_or(self.spots.last().map_or(0, |_| self.index(self.spots.len() - 1) + 1), |&n| {
-                self.index(n)
-            });
-        Some(Place {
-            head: last.map(|l| self.spots[l].id.clone()),
-            next,
-        })
+        Some(self.place(last, next.first().copied().unwrap_or(self.spots.len())))
     }
 
     /// Which of two events is met first on the way from the head to the root.
@@ -245,6 +273,14 @@ fn spot(i: usize, event: &Event, at: &HashMap<String, usize>) -> Spot {
         },
         message: matches!(event.fact, Fact::Message(_)),
         head: event.may_be_head(),
+        call: match &event.fact {
+            Fact::Call(id) => Some(id.clone()),
+            _ => None,
+        },
+        outcome: match &event.fact {
+            Fact::Outcome(id) => Some(id.clone()),
+            _ => None,
+        },
     }
 }
 

@@ -9,8 +9,10 @@ mod manifest;
 mod screen;
 
 mod actors;
+mod agent_server;
 mod boot;
 mod busy;
+mod chat;
 mod config;
 mod contract;
 mod copies;
