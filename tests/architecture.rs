@@ -33,7 +33,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "chat",
         &[
-            "conversation", "engine", "failure", "text", "process", "progress", "paths",
+            "conversation",
+            "engine",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "paths",
         ],
     ),
     (
@@ -51,8 +57,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rewind",
         &[
-            "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
-            "paths", "config",
+            "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
+            "durable", "paths", "config",
         ],
     ),
     (

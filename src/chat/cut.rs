@@ -136,10 +136,14 @@ fn carry(from: &Shelf, to: &Shelf, files: &[(&'static str, String)], point: &str
 
 /// No event of the store may have the number of one that comes back.
 fn room_for(store: &Shelf, files: &[(&'static str, String)]) -> Result<()> {
-    let Some(events) = store.sub(EVENTS)? else { return Ok(()) };
+    let Some(events) = store.sub(EVENTS)? else {
+        return Ok(());
+    };
     let there: std::collections::HashSet<u64> =
         events.files()?.iter().filter_map(|n| event_number(n)).collect();
-    let taken = |(place, n): &&(&str, String)| *place == EVENTS && event_number(n).is_some_and(|i| there.contains(&i));
+    let taken = |(place, n): &&(&str, String)| {
+        *place == EVENTS && event_number(n).is_some_and(|i| there.contains(&i))
+    };
     match files.iter().find(taken) {
         None => Ok(()),
         Some((_, name)) => Err(ChatError::Changed(format!(
@@ -199,7 +203,9 @@ pub(super) fn apply(store: &Shelf, cut: Cut<'_>) -> Result<()> {
 
 /// Moves everything of an archive back into the store.
 fn bring(store: &Shelf, archives: &Shelf, name: &str, point: &str) -> Result<()> {
-    let Some(archive) = archives.sub(name)? else { return Ok(()) };
+    let Some(archive) = archives.sub(name)? else {
+        return Ok(());
+    };
     let files = archived(&archive)?;
     room_for(store, &files)?;
     carry(&archive, store, &files, point)?;
@@ -208,7 +214,9 @@ fn bring(store: &Shelf, archives: &Shelf, name: &str, point: &str) -> Result<()>
 
 /// Brings the store to the near side of the cut, from wherever it is.
 pub(super) fn revert(store: &Shelf, cut: Cut<'_>) -> Result<()> {
-    let Some(archives) = store.sub(FOLDER)? else { return Ok(()) };
+    let Some(archives) = store.sub(FOLDER)? else {
+        return Ok(());
+    };
     let taking = format!("{}.taking", cut.archive);
     let taken = archives.sub(cut.archive)?.is_some();
     if taken && let Some(name) = cut.back {

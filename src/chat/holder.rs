@@ -52,7 +52,10 @@ pub(super) fn holder(store: &Path, stand: &Stand, access: &Access) -> Result<Opt
             return Err(ChatError::Held {
                 what: format!("an agent server on {} holds it", shown(&owner.host)),
                 pid: None,
-                hint: Some("name its address: [agents.openhands] url and api_key_file in the config; or: --files".into()),
+                hint: Some(
+                    "name its address: [agents.openhands] url and api_key_file in the config; or: --files"
+                        .into(),
+                ),
             });
         }
         return ask(owner.pid, store, stand, access).map(Some);
@@ -65,7 +68,9 @@ pub(super) fn holder(store: &Path, stand: &Stand, access: &Access) -> Result<Opt
             return Err(ChatError::Held {
                 what: format!("process {pid} ({what}) may hold it"),
                 pid: Some(pid),
-                hint: Some(format!("end it first: kill {pid}; or restore the files alone: --files")),
+                hint: Some(format!(
+                    "end it first: kill {pid}; or restore the files alone: --files"
+                )),
             });
         }
     }
@@ -73,7 +78,13 @@ pub(super) fn holder(store: &Path, stand: &Stand, access: &Access) -> Result<Opt
 }
 
 fn ask(pid: i32, store: &Path, stand: &Stand, access: &Access) -> Result<Server> {
-    let found = Server::of_process(pid, access.network.as_deref(), &access.key_files(), &stand.id, store);
+    let found = Server::of_process(
+        pid,
+        access.network.as_deref(),
+        &access.key_files(),
+        &stand.id,
+        store,
+    );
     found.map_err(|e| ChatError::Held {
         what: format!("an agent server (process {pid}) holds it, and cannot be asked: {e}"),
         pid: Some(pid),
@@ -120,12 +131,17 @@ fn program(pid: i32, store: &Path, stand: &Stand) -> Option<String> {
         let w = String::from_utf8_lossy(w).replace('-', "").to_lowercase();
         hex.len() >= 8 && w.contains(&hex.to_lowercase())
     };
-    let names_it = words.iter().any(|w| id(w)) || words.iter().any(|w| w.ends_with(store.as_os_str().as_encoded_bytes()));
+    let names_it = words.iter().any(|w| id(w))
+        || words
+            .iter()
+            .any(|w| w.ends_with(store.as_os_str().as_encoded_bytes()));
     let v0 = stand.format == Format::V0
         && words
             .iter()
             .any(|w| w.starts_with(b"openhands.server") || w.starts_with(b"openhands.core.main"));
     // a conversation that was just begun is not named: its folder tells
-    let here = cli && stand.format != Format::V0 && std::fs::read_link(format!("/proc/{pid}/cwd")).ok() == stand.workspace;
+    let here = cli
+        && stand.format != Format::V0
+        && std::fs::read_link(format!("/proc/{pid}/cwd")).ok() == stand.workspace;
     (names_it || v0 || here).then(|| name.to_owned())
 }

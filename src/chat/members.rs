@@ -162,7 +162,15 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        for bad in [&b""[..], b"[1]", b"{", b"{\"a\":", b"{\"a\":1,\"a\":2}", b"{\"a\" 1}", b"null"] {
+        for bad in [
+            &b""[..],
+            b"[1]",
+            b"{",
+            b"{\"a\":",
+            b"{\"a\":1,\"a\":2}",
+            b"{\"a\" 1}",
+            b"null",
+        ] {
             assert!(set(bad, "a", "v").is_err(), "{}", String::from_utf8_lossy(bad));
         }
     }

@@ -23,6 +23,7 @@ pub use user::Hand;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,9 @@ const LEAF: &str = "leaf_event_id";
 const STATUS: &str = "execution_status";
 /// The locks that OpenHands takes when it writes, or when a server takes a store: of the events, of the lease.
 const LOCKS: &[&str] = &[".owner_lease.lock", "events/.eventlog.lock"];
+
+/// How long one of them is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where a conversation is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,11 +136,17 @@ pub struct Draft {
 impl Change {
     /// From what a record keeps.
     pub fn of(kept: &serde_json::Value) -> Result<Self> {
-        let unknown = |e: String| ChatError::Unmovable(format!("what was to become of the conversation is not known: {e}"));
+        let unknown = |e: String| {
+            ChatError::Unmovable(format!(
+                "what was to become of the conversation is not known: {e}"
+            ))
+        };
         let change = Self::deserialize(kept).map_err(|e| unknown(crate::text::shown(&e.to_string())))?;
         let named = match &change.way {
             Way::Head { .. } => true,
-            Way::Cut { archive, back, .. } => cut::is_name(archive) && back.as_deref().is_none_or(cut::is_name),
+            Way::Cut { archive, back, .. } => {
+                cut::is_name(archive) && back.as_deref().is_none_or(cut::is_name)
+            }
         };
         if change.v == 1 && change.agent == "openhands" && named {
             return Ok(change);
@@ -146,7 +156,8 @@ impl Change {
 
     /// As a record keeps it.
     pub fn kept(&self) -> Result<serde_json::Value> {
-        serde_json::to_value(self).map_err(|e| ChatError::Unmovable(format!("it cannot be written down: {e}")))
+        serde_json::to_value(self)
+            .map_err(|e| ChatError::Unmovable(format!("it cannot be written down: {e}")))
     }
 
     fn path(&self) -> &Path {
@@ -164,7 +175,9 @@ pub fn draft(talk: &Talk) -> Result<Draft> {
             return Err(no_way_back(server));
         }
         let at_work = at_work(server.as_ref(), &stand, &talk.store)?;
-        let by = server.as_ref().map_or_else(String::new, |s| format!(", by {}", s.words()));
+        let by = server
+            .as_ref()
+            .map_or_else(String::new, |s| format!(", by {}", s.words()));
         let interrupt = format!("interrupt the agent and wait until it has stopped{by}");
         Ok(Draft {
             step: step(&change, &by),
@@ -177,15 +190,26 @@ pub fn draft(talk: &Talk) -> Result<Draft> {
 
 fn step(change: &Change, by: &str) -> String {
     match &change.way {
-        Way::Head { .. } => format!("move the conversation's head there{by}: later messages stay as a branch"),
-        Way::Cut { back: None, .. } => format!("move the conversation's later events to an archive beside it ({})", cut::FOLDER),
-        Way::Cut { .. } => format!("bring the conversation's events back from the archive beside it ({})", cut::FOLDER),
+        Way::Head { .. } => {
+            format!("move the conversation's head there{by}: later messages stay as a branch")
+        }
+        Way::Cut { back: None, .. } => format!(
+            "move the conversation's later events to an archive beside it ({})",
+            cut::FOLDER
+        ),
+        Way::Cut { .. } => format!(
+            "bring the conversation's events back from the archive beside it ({})",
+            cut::FOLDER
+        ),
     }
 }
 
 fn no_way_back(server: &Server) -> ChatError {
     ChatError::Held {
-        what: format!("{} holds it, and knows no way back for a conversation of this age", server.words()),
+        what: format!(
+            "{} holds it, and knows no way back for a conversation of this age",
+            server.words()
+        ),
         pid: server.pid,
         hint: Some("end the server first, or restore the files alone: --files".into()),
     }
@@ -223,7 +247,9 @@ fn change(store: &Path, stand: &Stand, aim: &Aim) -> Result<Change> {
                     }
                     head(stand, Some(before.clone()))?
                 }
-                Way::Cut { from, archive: old, .. } => Way::Cut {
+                Way::Cut {
+                    from, archive: old, ..
+                } => Way::Cut {
                     from: *from,
                     archive: archive(),
                     back: Some(old.clone()),
@@ -249,7 +275,9 @@ fn change(store: &Path, stand: &Stand, aim: &Aim) -> Result<Change> {
 
 /// An empty head would lose the system prompt.
 fn rootless() -> ChatError {
-    ChatError::Unmovable("nothing comes before that message, not even the agent's own instructions: they would be lost".into())
+    ChatError::Unmovable(
+        "nothing comes before that message, not even the agent's own instructions: they would be lost".into(),
+    )
 }
 
 fn head(stand: &Stand, to: Option<String>) -> Result<Way> {
@@ -312,7 +340,12 @@ impl Prepared<'_> {
     /// Brings it back to where it was.
     pub fn revert(&self) -> Result<()> {
         let talk = self.talk;
-        talk.hand.run(|| moved(&self.change, &talk.access, Side::Before))
+        talk.hand.run(|| {
+            if side(&self.change)? == Some(Side::Before) {
+                return Ok(());
+            }
+            moved(&self.change, &talk.access, Side::Before)
+        })
     }
 }
 
@@ -367,7 +400,11 @@ fn moved(change: &Change, access: &Access, to: Side) -> Result<()> {
     let server = holder::holder(store, &stand, access)?;
     match (&change.way, server) {
         (Way::Head { before, after }, Some(server)) => {
-            let (from, goal) = if to == Side::After { (before, after) } else { (after, before) };
+            let (from, goal) = if to == Side::After {
+                (before, after)
+            } else {
+                (after, before)
+            };
             let told = server.knows(&change.conversation, store)?;
             if told.running() {
                 return Err(ChatError::AtWork(server.words()));
@@ -382,7 +419,11 @@ fn moved(change: &Change, access: &Access, to: Side) -> Result<()> {
             server.navigate(&change.conversation, goal)
         }
         (Way::Head { before, after }, None) => {
-            let (from, goal) = if to == Side::After { (before, after) } else { (after, before) };
+            let (from, goal) = if to == Side::After {
+                (before, after)
+            } else {
+                (after, before)
+            };
             let status = match (change.stale, to) {
                 (false, _) => None,
                 (true, Side::After) => Some("idle"),
@@ -412,7 +453,13 @@ fn agents_locks(shelf: &Shelf) -> Result<Vec<OwnedFd>> {
             None => shelf.sub(".")?,
         };
         let Some(inside) = inside else { continue };
-        match inside.agents_lock(file)? {
+        let until = Instant::now() + LOCK_PATIENCE;
+        let mut taken = inside.agents_lock(file)?;
+        while taken.is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            taken = inside.agents_lock(file)?;
+        }
+        match taken {
             Some(lock) => held.extend(lock),
             None => {
                 return Err(ChatError::Held {

@@ -129,7 +129,10 @@ impl Server {
     /// The one that the user's config names.
     pub(super) fn configured(url: &str, key_file: Option<&Path>) -> Result<Self> {
         if !url.starts_with("http://") {
-            return Err(ChatError::server(url, "only http:// is supported; put a tunnel in between"));
+            return Err(ChatError::server(
+                url,
+                "only http:// is supported; put a tunnel in between",
+            ));
         }
         let key = key_file.map(Key::in_file).transpose()?;
         Ok(Self::new(url, None, key))
@@ -172,10 +175,17 @@ impl Server {
         let request = with_key(ureq::http::Request::builder().method(method).uri(&url));
         let request = request.header("Content-Type", "application/json");
         let text = body.map(Value::to_string).unwrap_or_default();
-        let built = request.body(text).map_err(|e| ChatError::server(&self.url, e.to_string()))?;
+        let built = request
+            .body(text)
+            .map_err(|e| ChatError::server(&self.url, e.to_string()))?;
         let mut answer = self.agent.run(built).map_err(fail)?;
         let status = answer.status().as_u16();
-        let bytes = answer.body_mut().with_config().limit(ANSWER).read_to_vec().map_err(fail)?;
+        let bytes = answer
+            .body_mut()
+            .with_config()
+            .limit(ANSWER)
+            .read_to_vec()
+            .map_err(fail)?;
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Ok(Answer { status, body })
     }
@@ -188,8 +198,13 @@ impl Server {
                 &self.url,
                 "it wants another key: name it in the config, [agents.openhands] api_key_file",
             )),
-            404 if detail == "Not Found" => Err(ChatError::server(&self.url, "it does not know the conversation")),
-            status => Err(ChatError::server(&self.url, format!("it answered {status} {detail}"))),
+            404 if detail == "Not Found" => {
+                Err(ChatError::server(&self.url, "it does not know the conversation"))
+            }
+            status => Err(ChatError::server(
+                &self.url,
+                format!("it answered {status} {detail}"),
+            )),
         }
     }
 
@@ -216,7 +231,10 @@ impl Server {
         if same {
             return Ok(told);
         }
-        Err(ChatError::server(&self.url, "it keeps a conversation of that id in another place"))
+        Err(ChatError::server(
+            &self.url,
+            "it keeps a conversation of that id in another place",
+        ))
     }
 
     /// Moves the head, and looks whether it moved.
@@ -279,7 +297,10 @@ fn environment(pid: i32) -> Env {
         .filter_map(|pair| {
             let eq = pair.iter().position(|b| *b == b'=')?;
             let name = std::str::from_utf8(&pair[..eq]).ok()?;
-            Some((name.to_owned(), std::ffi::OsStr::from_bytes(&pair[eq + 1..]).to_owned()))
+            Some((
+                name.to_owned(),
+                std::ffi::OsStr::from_bytes(&pair[eq + 1..]).to_owned(),
+            ))
         })
         .collect()
 }
@@ -295,7 +316,9 @@ mod tests {
         let server = Server::new("http://127.0.0.1:1/", Some(7), Some(key.clone()));
         let all = format!("{key:?} {server:?} {}", server.words());
         assert!(!all.contains("topsecret"), "{all}");
-        let e = server.told("2bbe104c-b4ef-4569-846b-aabfe1f3dcbf").expect_err("nobody is there");
+        let e = server
+            .told("2bbe104c-b4ef-4569-846b-aabfe1f3dcbf")
+            .expect_err("nobody is there");
         assert!(!format!("{e} {e:?}").contains("topsecret"));
         assert_eq!(Key::of(b"two words"), None);
         assert_eq!(Key::of(b"line\r\nX-Evil: 1"), None);

@@ -81,7 +81,9 @@ impl Shelf {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.fd).map_err(fail())? {
             let entry = entry.map_err(fail())?;
-            let Ok(name) = entry.file_name().to_str() else { continue };
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
             if self.is(name, FileType::RegularFile)? {
                 names.push(name.to_owned());
             }
@@ -134,8 +136,8 @@ impl Shelf {
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())
-            .map_err(ChatError::io("open", &path))?;
+        let fd =
+            rustix::fs::openat(&self.fd, name, flags, Mode::empty()).map_err(ChatError::io("open", &path))?;
         let file = std::fs::File::from(fd);
         let read = || -> io::Result<Vec<u8>> {
             let meta = file.metadata()?;

@@ -87,7 +87,10 @@ mod tests {
         let found = listening(std::process::id() as i32, Some(&network)).expect("lists");
         let port = any.local_addr().expect("address").port();
         assert!(found.contains(&v4.local_addr().expect("address")), "{found:?}");
-        assert!(found.contains(&SocketAddr::from(([127, 0, 0, 1], port))), "{found:?}");
+        assert!(
+            found.contains(&SocketAddr::from(([127, 0, 0, 1], port))),
+            "{found:?}"
+        );
         assert!(listening(std::process::id() as i32, Some(Path::new("net:[1]"))).is_err());
     }
 }

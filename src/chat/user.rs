@@ -23,7 +23,9 @@ impl Hand {
         if !rustix::process::geteuid().is_root() || self.uid == 0 {
             return work();
         }
-        let fail = |e: rustix::io::Errno| ChatError::io("take the rights of the owner of", Path::new("the store"))(e);
+        let fail = |e: rustix::io::Errno| {
+            ChatError::io("take the rights of the owner of", Path::new("the store"))(e)
+        };
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         std::thread::scope(|scope| {
             // the rights of one thread alone: it ends with the work
@@ -33,7 +35,8 @@ impl Hand {
                 rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(fail)?;
                 work()
             });
-            own.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            own.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 }

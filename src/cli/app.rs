@@ -202,8 +202,13 @@ impl App {
             let opened = self
                 .global
                 .conversation
-                .as_ref()
-                .map(|_| self.opened(None))
+                .as_deref()
+                .map(|c| {
+                    Ok::<_, Failure>(
+                        self.desk
+                            .open_in(&self.found(Some(c))?, site.path(), &self.bar())?,
+                    )
+                })
                 .transpose()?;
             return Ok(Subject { opened, site });
         }

@@ -66,7 +66,9 @@ fn said(r: &Recovered) -> String {
         How::Waits => format!(
             "operation {} had been cut short; its files are done, and what became of its conversation is not known: {}",
             r.operation,
-            r.why.as_deref().unwrap_or("its owner has to look: respool recover")
+            r.why
+                .as_deref()
+                .unwrap_or("its owner has to look: respool recover")
         ),
         How::RolledBack => format!(
             "operation {} had been cut short; everything is as before it",

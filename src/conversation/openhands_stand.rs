@@ -126,11 +126,7 @@ impl Stand {
                 outcome: None,
             })
             .collect();
-        let at = spots
-            .iter()
-            .enumerate()
-            .map(|(i, s)| (s.id.clone(), i))
-            .collect();
+        let at = spots.iter().enumerate().map(|(i, s)| (s.id.clone(), i)).collect();
         Ok(Self {
             format: Format::V0,
             id: name(path),
@@ -151,10 +147,7 @@ impl Stand {
 
     fn index(&self, spot: usize) -> u64 {
         match self.format {
-            Format::V0 => self.spots[spot]
-                .id
-                .parse()
-                .unwrap_or(self.first + spot as u64),
+            Format::V0 => self.spots[spot].id.parse().unwrap_or(self.first + spot as u64),
             _ => spot as u64,
         }
     }
@@ -173,10 +166,17 @@ impl Stand {
             Some(c) if closed != head && self.format == Format::Line => c + 1,
             _ => next,
         };
-        let last = self.spots.len().checked_sub(1).filter(|_| next == self.spots.len());
+        let last = self
+            .spots
+            .len()
+            .checked_sub(1)
+            .filter(|_| next == self.spots.len());
         Place {
             head: closed.map(|h| self.spots[h].id.clone()),
-            next: last.map_or_else(|| self.index(next.min(self.spots.len() - 1)), |l| self.index(l) + 1),
+            next: last.map_or_else(
+                || self.index(next.min(self.spots.len() - 1)),
+                |l| self.index(l) + 1,
+            ),
         }
     }
 

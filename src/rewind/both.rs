@@ -69,7 +69,11 @@ pub(super) fn recovered(
             (How::Finished, None)
         }
         Ok(Side::Before) => {
-            settle(&operation, false, "it was cut short before the conversation was moved")?;
+            settle(
+                &operation,
+                false,
+                "it was cut short before the conversation was moved",
+            )?;
             (How::RolledBack, None)
         }
         Err(e) => (How::Waits, Some(e.to_string())),

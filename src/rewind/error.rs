@@ -26,7 +26,9 @@ pub enum RewindError {
         cause: Box<RewindError>,
     },
     /// The files are done, and the conversation is neither here nor there.
-    #[error("{cause}; it cannot be brought back now: {second}; the files are as wanted, operation {operation} waits")]
+    #[error(
+        "{cause}; it cannot be brought back now: {second}; the files are as wanted, operation {operation} waits"
+    )]
     ChatStuck {
         /// The operation.
         operation: String,

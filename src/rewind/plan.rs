@@ -90,7 +90,11 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
         });
     }
     out.extend(facts.heard.blockers.iter().cloned());
-    for h in facts.holders.iter().filter(|h| h.open && facts.reach != Reach::Chat) {
+    for h in facts
+        .holders
+        .iter()
+        .filter(|h| h.open && facts.reach != Reach::Chat)
+    {
         let name = shown(&h.comm);
         let what = if h.own {
             format!("{name} has files open, but belongs to your terminal: it is not paused")

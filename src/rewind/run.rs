@@ -89,7 +89,10 @@ impl Ground<'_> {
         let open = self.log.interrupted()?;
         let held = open.filter(|r| r.id == operation && r.phase == Phase::Chat);
         let mut record = held.ok_or_else(|| {
-            RewindError::NoOperation(format!("operation {} does not wait for its conversation", shown(operation)))
+            RewindError::NoOperation(format!(
+                "operation {} does not wait for its conversation",
+                shown(operation)
+            ))
         })?;
         if done {
             self.finish(&mut record)?;

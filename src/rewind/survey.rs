@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::journal::Record;
 use super::plan::{Facts, narrowed, plan, within};
-use super::tools::Tools;
 use super::talk::hear;
+use super::tools::Tools;
 use super::{OperationKind, OperationState, Plan, Reach, Result, RewindError};
 use crate::chat::{self, Access};
 use crate::engine::{Change, Checkpoint, CheckpointId, EngineError, Selection, State};
@@ -251,7 +251,11 @@ pub fn survey(
     let heard = hear(timeline, site, target, id, scope)?;
     let pids: Vec<i32> = holders.iter().map(|h| h.pid).collect();
     // those of an agent that lives are its own affair
-    let shells = if heard.at_work.is_some() { Vec::new() } else { chat::shells(&pids) };
+    let shells = if heard.at_work.is_some() {
+        Vec::new()
+    } else {
+        chat::shells(&pids)
+    };
     let facts = Facts {
         sandbox: site.record.id.clone(),
         workspace: site.path().to_owned(),

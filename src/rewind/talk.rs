@@ -85,7 +85,10 @@ fn talk(
     scope: &Scope,
 ) -> std::result::Result<Option<Talk>, String> {
     if let Some(change) = &scope.undone {
-        let access = scope.access.clone().ok_or("it can only be moved on its own machine")?;
+        let access = scope
+            .access
+            .clone()
+            .ok_or("it can only be moved on its own machine")?;
         return Ok(Some(Talk {
             store: change.store.0.clone(),
             aim: Aim::Undone(change.clone()),
@@ -111,7 +114,10 @@ fn talk(
     }
     let conversation = &timeline.conversation;
     if conversation.agent != "openhands" {
-        return Err(format!("conversations of {} cannot be moved yet", shown(conversation.agent)));
+        return Err(format!(
+            "conversations of {} cannot be moved yet",
+            shown(conversation.agent)
+        ));
     }
     let real = |p: &std::path::Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
     if real(&conversation.store).starts_with(real(site.path())) {
@@ -148,14 +154,19 @@ fn drafted(talk: Talk, draft: Draft) -> Heard {
     let mut blockers = Vec::new();
     let pid = draft.server.as_ref().and_then(|s| s.pid);
     if draft.at_work {
-        let by = draft.server.as_ref().map_or_else(String::new, |s| format!(" ({})", s.words()));
+        let by = draft
+            .server
+            .as_ref()
+            .map_or_else(String::new, |s| format!(" ({})", s.words()));
         blockers.push(Blocker {
             kind: "agent",
             pid,
             what: if talk.interrupt {
                 format!("the agent is at work on this conversation{by}: it is interrupted")
             } else {
-                format!("the agent is at work on this conversation{by}: wait for it, or interrupt it: --interrupt")
+                format!(
+                    "the agent is at work on this conversation{by}: wait for it, or interrupt it: --interrupt"
+                )
             },
             stops: !talk.interrupt,
         });
@@ -174,6 +185,10 @@ fn drafted(talk: Talk, draft: Draft) -> Heard {
 /// What the operation that an undo or a redo takes back did to the conversation.
 pub fn undone(tools: &Tools<'_>, order: &Order) -> Result<Option<Change>> {
     let Some(of) = &order.of else { return Ok(None) };
-    let kept = tools.records()?.into_iter().find(|r| r.id == *of).and_then(|r| r.chat);
+    let kept = tools
+        .records()?
+        .into_iter()
+        .find(|r| r.id == *of)
+        .and_then(|r| r.chat);
     Ok(kept.map(|k| Change::of(&k)).transpose()?)
 }

@@ -174,7 +174,9 @@ pub trait Backend: Send + Sync + 'static {
     /// What the next undo or redo takes back, and what that will do. Changes nothing.
     fn reversal(&self, store: &Path, direction: Direction, progress: &dyn Progress) -> Result<Reversal> {
         let operations = self.operations(store)?;
-        let operation = candidate(&operations, direction).cloned().ok_or_else(|| nothing(direction))?;
+        let operation = candidate(&operations, direction)
+            .cloned()
+            .ok_or_else(|| nothing(direction))?;
         let safety = operation.safety.clone().ok_or_else(|| {
             Failure::new(
                 Kind::Damaged,

@@ -15,8 +15,8 @@ use super::terminal;
 use crate::engine::{Change, PartKind};
 use crate::failure::Kind;
 use crate::progress::{CancelFlag, Progress};
-use crate::rewind::{Plan, Reach};
 use crate::rewind::offer::{Offer, VaultKind};
+use crate::rewind::{Plan, Reach};
 
 /// Something to be done outside of `update`.
 #[derive(Debug, Clone)]
@@ -301,9 +301,7 @@ fn answer(backend: &dyn Backend, job: &Job, send: &UnboundedSender<Msg>) -> Repl
         Work::Changes(store, from, to) => Reply::Changes(b.changes(store, from, to, &report)),
         Work::Diff(store, from, to, change) => Reply::Diff(b.file_diff(store, from, to, change)),
         Work::Versions(store, part, path) => Reply::Versions(b.file_versions(store, *part, path, &report)),
-        Work::Plan(store, target, reach) => {
-            Reply::Plan(b.plan(store, target, *reach, &report).map(Arc::new))
-        }
+        Work::Plan(store, target, reach) => Reply::Plan(b.plan(store, target, *reach, &report).map(Arc::new)),
         Work::Reversal(store, way) => Reply::Reversal(b.reversal(store, *way, &report).map(Box::new)),
         Work::Rewind(store, plan) => Reply::Outcome(b.rewind(store, plan, &report)),
         Work::Reverse(store, Direction::Undo, op) => Reply::Outcome(b.undo(store, op, &report)),

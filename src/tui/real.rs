@@ -8,8 +8,8 @@ use std::time::Instant;
 use notify::{RecursiveMode, Watcher};
 
 use super::backend::{
-    Backend, Direction, Failure, Result, Reversal, RowCounts, StateRef, Taken, TrackedHere, Version, WatchGuard,
-    candidate, nothing,
+    Backend, Direction, Failure, Result, Reversal, RowCounts, StateRef, Taken, TrackedHere, Version,
+    WatchGuard, candidate, nothing,
 };
 use super::tracking::{self, User};
 use crate::chat::Access;
@@ -324,7 +324,9 @@ impl Backend for RealBackend {
 
     fn reversal(&self, store: &Path, direction: Direction, progress: &dyn Progress) -> Result<Reversal> {
         let operations = self.operations(store)?;
-        let operation = candidate(&operations, direction).cloned().ok_or_else(|| nothing(direction))?;
+        let operation = candidate(&operations, direction)
+            .cloned()
+            .ok_or_else(|| nothing(direction))?;
         let opened = self.read(store, progress)?;
         let site = self.fresh_site(&opened)?;
         let tools = Tools::of(&site)?;
@@ -335,7 +337,15 @@ impl Backend for RealBackend {
         let order = tools.reversal(kind, Some(&operation.id))?;
         let scope = self.reverse_scope(&tools, &order)?;
         let timeline = Some(&opened.timeline);
-        let plan = survey(timeline, &site, &target_of(&order), &order.target, &scope, progress)?.plan;
+        let plan = survey(
+            timeline,
+            &site,
+            &target_of(&order),
+            &order.target,
+            &scope,
+            progress,
+        )?
+        .plan;
         Ok(Reversal { operation, plan })
     }
 

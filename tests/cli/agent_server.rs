@@ -28,19 +28,30 @@ impl Fake {
         let dir = dir.join("fake-server");
         std::fs::create_dir_all(&dir).expect("folder");
         let mut c = Command::new(std::env::current_exe().expect("this program"));
-        c.args(["--exact", "agent_server::fake_agent_server", "--ignored", "--nocapture", "--test-threads=1"]);
+        c.args([
+            "--exact",
+            "agent_server::fake_agent_server",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
         c.env_clear()
             .env("FAKE_STORE", store)
             .env("FAKE_DIR", &dir)
             .env("FAKE_MODE", mode)
             .env(key_variable, KEY);
-        c.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        c.stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         c.process_group(0);
         let it = Self {
             child: Some(c.spawn().expect("start")),
             dir,
         };
-        assert!(wait_until(SOON, || it.dir.join("port").exists()), "it did not start");
+        assert!(
+            wait_until(SOON, || it.dir.join("port").exists()),
+            "it did not start"
+        );
         it
     }
 
@@ -182,7 +193,9 @@ fn serve(held: &mut Held, stream: TcpStream) -> std::io::Result<()> {
     loop {
         let mut header = String::new();
         reader.read_line(&mut header)?;
-        let Some((name, value)) = header.split_once(':') else { break };
+        let Some((name, value)) = header.split_once(':') else {
+            break;
+        };
         match name.to_ascii_lowercase().as_str() {
             "x-session-api-key" => key = Some(value.trim().to_owned()),
             "content-length" => length = value.trim().parse().unwrap_or(0),

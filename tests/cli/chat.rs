@@ -20,12 +20,12 @@ pub fn four(lab: &Lab) {
     }
 }
 
-pub fn base(lab: &Lab) -> Vec<u8> {
-    std::fs::read(lab.store().join("base_state.json")).expect("state")
+pub fn base(lab: &Lab) -> String {
+    std::fs::read_to_string(lab.store().join("base_state.json")).expect("state")
 }
 
 pub fn leaf(lab: &Lab) -> String {
-    let base: Value = serde_json::from_slice(&base(lab)).expect("state");
+    let base: Value = serde_json::from_str(&base(lab)).expect("state");
     base["leaf_event_id"].as_str().expect("never null").to_owned()
 }
 
@@ -45,7 +45,10 @@ pub fn events(lab: &Lab) -> Vec<Value> {
 pub fn messages(lab: &Lab) -> Vec<String> {
     let said = |e: &Value| e["kind"] == "MessageEvent" && e["source"] == "user";
     let all = events(lab);
-    all.iter().filter(|e| said(e)).map(|e| e["id"].as_str().expect("id").to_owned()).collect()
+    all.iter()
+        .filter(|e| said(e))
+        .map(|e| e["id"].as_str().expect("id").to_owned())
+        .collect()
 }
 
 pub fn parent(lab: &Lab, id: &str) -> String {
@@ -86,11 +89,18 @@ fn the_head_of_an_event_tree_moves_and_comes_back() {
     assert_eq!((base(&lab), lab.read("f")), (before.clone(), "4".into()));
 
     let doc = done(&lab, &["--yes", "rewind", "2"]);
-    assert_eq!((&doc["chat"], &doc["verified"]), (&json!("rewound"), &json!(true)));
+    assert_eq!(
+        (&doc["chat"], &doc["verified"]),
+        (&json!("rewound"), &json!(true))
+    );
     let goal = parent(&lab, &ids[1]);
     assert_eq!((leaf(&lab), lab.read("f")), (goal.clone(), "1".into()));
-    let want = String::from_utf8(before.clone()).expect("UTF-8").replacen(&format!("\"leaf_event_id\":\"{at}\""), &format!("\"leaf_event_id\":\"{goal}\""), 1);
-    assert_eq!(String::from_utf8(base(&lab)).expect("UTF-8"), want);
+    let want = before.replacen(
+        &format!("\"leaf_event_id\":\"{at}\""),
+        &format!("\"leaf_event_id\":\"{goal}\""),
+        1,
+    );
+    assert_eq!(base(&lab), want);
     assert_eq!(events(&lab), all);
     assert_eq!(numbers(&lab), [Some(1), None, None, None]);
 
@@ -99,8 +109,14 @@ fn the_head_of_an_event_tree_moves_and_comes_back() {
     assert_eq!((base(&lab), lab.read("f")), (before, "4".into()));
     done(&lab, &["--yes", "redo"]);
     assert_eq!((leaf(&lab), lab.read("f")), (goal, "1".into()));
-    let left: Vec<_> = std::fs::read_dir(lab.store()).expect("store").map(|e| e.expect("entry").file_name()).collect();
-    assert!(!left.iter().any(|n| n.to_string_lossy().contains("respool")), "{left:?}");
+    let left: Vec<_> = std::fs::read_dir(lab.store())
+        .expect("store")
+        .map(|e| e.expect("entry").file_name())
+        .collect();
+    assert!(
+        !left.iter().any(|n| n.to_string_lossy().contains("respool")),
+        "{left:?}"
+    );
 }
 
 /// P127: the first message, and the last; the agent's own instructions stay.
@@ -114,7 +130,10 @@ fn the_first_message_and_the_last() {
     done(&lab, &["--yes", "rewind", "m1"]);
     let first = leaf(&lab);
     let all = events(&lab);
-    assert_eq!(all.iter().find(|e| e["id"] == *first).expect("there")["kind"], "SystemPromptEvent");
+    assert_eq!(
+        all.iter().find(|e| e["id"] == *first).expect("there")["kind"],
+        "SystemPromptEvent"
+    );
     assert_eq!(lab.read("f"), "0");
     assert_eq!(numbers(&lab), [None, None, None, None]);
 }
@@ -146,12 +165,18 @@ fn files_alone_and_the_conversation_alone() {
     four(&lab);
     let (before, ids) = (base(&lab), messages(&lab));
     let doc = done(&lab, &["--yes", "rewind", "3", "--files"]);
-    assert_eq!((&doc["chat"], lab.read("f"), base(&lab)), (&json!("kept"), "2".into(), before.clone()));
+    assert_eq!(
+        (&doc["chat"], lab.read("f"), base(&lab)),
+        (&json!("kept"), "2".into(), before.clone())
+    );
     done(&lab, &["--yes", "undo"]);
     assert_eq!((lab.read("f"), base(&lab)), ("4".into(), before.clone()));
 
     let doc = done(&lab, &["--yes", "rewind", "3", "--chat"]);
-    assert_eq!((&doc["chat"], &doc["restored"]["workspace"]["changed"]), (&json!("rewound"), &json!(0)));
+    assert_eq!(
+        (&doc["chat"], &doc["restored"]["workspace"]["changed"]),
+        (&json!("rewound"), &json!(0))
+    );
     assert_eq!((leaf(&lab), lab.read("f")), (parent(&lab, &ids[2]), "4".into()));
     lab.write("f", "later");
     let doc = done(&lab, &["--yes", "undo"]);
@@ -160,7 +185,13 @@ fn files_alone_and_the_conversation_alone() {
     // a part of the files says nothing about the conversation
     let doc = done(&lab, &["--yes", "rewind", "3", "--path", "f"]);
     assert_eq!((&doc["chat"], base(&lab)), (&json!("kept"), before.clone()));
-    assert!(doc["chat_reason"].as_str().expect("a reason").contains("part of the files"), "{doc}");
+    assert!(
+        doc["chat_reason"]
+            .as_str()
+            .expect("a reason")
+            .contains("part of the files"),
+        "{doc}"
+    );
     // undo --files leaves the conversation where it is
     done(&lab, &["--yes", "rewind", "2"]);
     let moved = base(&lab);
@@ -181,7 +212,13 @@ fn a_state_that_is_no_place_in_the_conversation() {
     }
     let doc = done(&lab, &["--yes", "rewind", &id]);
     assert_eq!((&doc["chat"], base(&lab)), (&json!("kept"), before));
-    assert!(doc["chat_reason"].as_str().expect("a reason").contains("no message's"), "{doc}");
+    assert!(
+        doc["chat_reason"]
+            .as_str()
+            .expect("a reason")
+            .contains("no message's"),
+        "{doc}"
+    );
 }
 
 /// P130: a message that came while a tool was at work. The call without its result does not stay.
@@ -203,7 +240,7 @@ fn no_tool_call_stays_open() {
         let name = format!("events/event-{n:05}-{}.json", e["id"].as_str().expect("id"));
         std::fs::write(lab.store().join(name), e.to_string()).expect("event");
     }
-    let mut state: Value = serde_json::from_slice(&base(&lab)).expect("state");
+    let mut state: Value = serde_json::from_str(&base(&lab)).expect("state");
     state["leaf_event_id"] = result["id"].clone();
     std::fs::write(lab.store().join("base_state.json"), state.to_string()).expect("state");
     lab.ok(&["checkpoint", "--message", "2"]);
@@ -222,7 +259,7 @@ fn a_rewind_to_before_a_compaction() {
         "parent_id": leaf(&lab), "forgotten_event_ids": messages(&lab)[..2], "summary": "short", "kind": "Condensation"});
     let name = format!("events/event-{n:05}-cccccccc-0000-4000-8000-000000000001.json");
     std::fs::write(lab.store().join(name), event.to_string()).expect("event");
-    let mut state: Value = serde_json::from_slice(&base(&lab)).expect("state");
+    let mut state: Value = serde_json::from_str(&base(&lab)).expect("state");
     state["leaf_event_id"] = event["id"].clone();
     std::fs::write(lab.store().join("base_state.json"), state.to_string()).expect("state");
     let ids = messages(&lab);
@@ -236,14 +273,17 @@ fn a_rewind_to_before_a_compaction() {
 fn a_stale_running_is_set_to_idle() {
     let lab = Lab::new(|_| {});
     four(&lab);
-    let text = String::from_utf8(base(&lab)).expect("UTF-8");
-    let running = text.replace("\"execution_status\":\"finished\"", "\"execution_status\":\"running\"");
+    let text = base(&lab);
+    let running = text.replace(
+        "\"execution_status\":\"finished\"",
+        "\"execution_status\":\"running\"",
+    );
     assert_ne!(running, text);
     std::fs::write(lab.store().join("base_state.json"), &running).expect("state");
     // a server had it, and is gone
     std::fs::write(lab.store().join(".owner_lease.lock"), "").expect("lock");
     done(&lab, &["--yes", "rewind", "2"]);
-    let state: Value = serde_json::from_slice(&base(&lab)).expect("state");
+    let state: Value = serde_json::from_str(&base(&lab)).expect("state");
     assert_eq!(state["execution_status"], "idle");
 }
 
@@ -258,7 +298,10 @@ fn picture(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u64, i64)> {
                 folders.push(path);
             } else {
                 let name = path.strip_prefix(dir).expect("below").to_owned();
-                out.insert(name, (std::fs::read(&path).expect("read"), meta.ino(), meta.mtime_nsec()));
+                out.insert(
+                    name,
+                    (std::fs::read(&path).expect("read"), meta.ino(), meta.mtime_nsec()),
+                );
             }
         }
     }
@@ -278,14 +321,19 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/openhands").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/openhands")
+        .join(name)
 }
 
 /// The command line tool's store in place of the lab's: linear, with two or more messages.
 pub fn linear(lab: &Lab) {
     std::fs::remove_dir_all(lab.store()).expect("remove");
-    copy(&fixture("v1_cli_1.16/.openhands/conversations/6a6da85acc0c4fff87b5d27099b38daf"), &lab.store());
-    let mut state: Value = serde_json::from_slice(&base(lab)).expect("state");
+    copy(
+        &fixture("v1_cli_1.16/.openhands/conversations/6a6da85acc0c4fff87b5d27099b38daf"),
+        &lab.store(),
+    );
+    let mut state: Value = serde_json::from_str(&base(lab)).expect("state");
     state["workspace"]["working_dir"] = json!(lab.ws_text());
     std::fs::write(lab.store().join("base_state.json"), state.to_string()).expect("state");
     for n in 1..=2 {
@@ -314,11 +362,11 @@ fn a_store_without_a_tree_is_cut_and_mended() {
     let lab = Lab::new(|_| {});
     linear(&lab);
     let before = picture(&lab.store());
-    let message = events(&lab).iter().rposition(|e| e["kind"] == "MessageEvent" && e["source"] == "user").expect("message 2");
-    // message 2 is the second one that was sent
     let ids = messages(&lab);
-    let at = events(&lab).iter().position(|e| e["id"] == ids[1].as_str()).expect("there");
-    assert!(at <= message);
+    let at = events(&lab)
+        .iter()
+        .position(|e| e["id"] == ids[1].as_str())
+        .expect("there");
     let doc = done(&lab, &["--yes", "rewind", "2"]);
     assert_eq!((&doc["chat"], lab.read("f")), (&json!("rewound"), "1".into()));
     let want: Vec<u64> = (0..at as u64).collect();
@@ -328,7 +376,9 @@ fn a_store_without_a_tree_is_cut_and_mended() {
     assert!(lab.store().join("_rewound").is_dir());
 
     // the agent goes on from there
-    let new = lab.store().join(format!("events/event-{at:05}-dddddddd-0000-4000-8000-000000000001.json"));
+    let new = lab.store().join(format!(
+        "events/event-{at:05}-dddddddd-0000-4000-8000-000000000001.json"
+    ));
     std::fs::write(&new, r#"{"id":"dddddddd-0000-4000-8000-000000000001","source":"user","llm_message":{"role":"user","content":[{"type":"text","text":"edited"}]},"kind":"MessageEvent"}"#).expect("event");
     let second = picture(&lab.store().join("events"));
     done(&lab, &["--yes", "undo"]);
@@ -337,7 +387,10 @@ fn a_store_without_a_tree_is_cut_and_mended() {
     now.retain(|p, _| !p.starts_with("_rewound"));
     assert!(now == before, "byte for byte, and the same files");
     done(&lab, &["--yes", "redo"]);
-    assert_eq!((picture(&lab.store().join("events")) == second, lab.read("f")), (true, "1".into()));
+    assert_eq!(
+        (picture(&lab.store().join("events")) == second, lab.read("f")),
+        (true, "1".into())
+    );
     done(&lab, &["--yes", "undo"]);
     let mut now = picture(&lab.store());
     now.retain(|p, _| !p.starts_with("_rewound"));
@@ -348,8 +401,13 @@ fn a_store_without_a_tree_is_cut_and_mended() {
 #[test]
 fn a_session_of_v0_is_cut_and_mended() {
     let lab = Lab::new(|_| {});
-    let store = lab.dir().join("home/.openhands/sessions/b7e6d5c4a3f24819b0a1c2d3e4f50627");
-    copy(&fixture("v0_0.62/sessions/b7e6d5c4a3f24819b0a1c2d3e4f50627"), &store);
+    let store = lab
+        .dir()
+        .join("home/.openhands/sessions/b7e6d5c4a3f24819b0a1c2d3e4f50627");
+    copy(
+        &fixture("v0_0.62/sessions/b7e6d5c4a3f24819b0a1c2d3e4f50627"),
+        &store,
+    );
     let (store_text, ws) = (store.to_str().expect("UTF-8"), lab.ws_text());
     let timeline = lab.ok(&["timeline", store_text]);
     let rows = timeline["rows"].as_array().expect("rows");
@@ -362,12 +420,18 @@ fn a_session_of_v0_is_cut_and_mended() {
     assert_eq!((&doc["chat"], lab.read("f")), (&json!("rewound"), "1".into()));
     let cut: u64 = id.parse().expect("a number");
     for (path, _) in picture(&store) {
-        let number = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok());
+        let number = path
+            .file_stem()
+            .and_then(|s| s.to_str())
+            .and_then(|s| s.parse::<u64>().ok());
         if path.starts_with("events") {
             assert!(number.expect("a number") < cut, "{path:?}");
         }
         if path.starts_with("event_cache") {
-            let end = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.split('-').nth(1)?.parse::<u64>().ok());
+            let end = path
+                .file_stem()
+                .and_then(|s| s.to_str())
+                .and_then(|s| s.split('-').nth(1)?.parse::<u64>().ok());
             assert!(end.expect("a page") <= cut, "{path:?}");
         }
     }
@@ -385,8 +449,12 @@ struct Program(std::process::Child);
 impl Program {
     fn named(name: &str, cwd: &Path) -> Self {
         let mut c = Command::new("bash");
-        c.args(["-c", "exec -a \"$0\" sleep 600", name]).current_dir(cwd).env_clear();
-        c.env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).process_group(0);
+        c.args(["-c", "exec -a \"$0\" sleep 600", name])
+            .current_dir(cwd)
+            .env_clear();
+        c.env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::null())
+            .process_group(0);
         let it = Self(c.spawn().expect("bash"));
         let line = format!("/proc/{}/cmdline", it.0.id());
         let there = || std::fs::read(&line).is_ok_and(|l| l.starts_with(name.as_bytes()));
@@ -416,11 +484,26 @@ fn a_store_that_a_program_holds_is_never_changed() {
         let pid = program.0.id();
         let plan = &done(&lab, &["--dry-run", "rewind", "2"])["plan"];
         let blockers = plan["blockers"].as_array().expect("blockers");
-        let held = blockers.iter().find(|b| b["kind"] == "chat").unwrap_or_else(|| panic!("{name}: {plan}"));
-        assert_eq!((&held["pid"], &held["stops"]), (&json!(pid), &json!(true)), "{name}");
+        let held = blockers
+            .iter()
+            .find(|b| b["kind"] == "chat")
+            .unwrap_or_else(|| panic!("{name}: {plan}"));
+        assert_eq!(
+            (&held["pid"], &held["stops"]),
+            (&json!(pid), &json!(true)),
+            "{name}"
+        );
         let a = whole(&lab, &["--yes", "rewind", "2"]);
-        assert_eq!((a.code, base(&lab), lab.read("f")), (Some(3), before.clone(), "4".into()), "{name}");
-        assert!(a.text().contains(&pid.to_string()) && a.text().contains("--files"), "{name}: {}", a.text());
+        assert_eq!(
+            (a.code, base(&lab), lab.read("f")),
+            (Some(3), before.clone(), "4".into()),
+            "{name}"
+        );
+        assert!(
+            a.text().contains(&pid.to_string()) && a.text().contains("--files"),
+            "{name}: {}",
+            a.text()
+        );
         done(&lab, &["--yes", "rewind", "2", "--files"]);
         done(&lab, &["--yes", "undo"]);
     }
@@ -438,8 +521,17 @@ fn while_the_agent_holds_its_lock_nothing_is_changed() {
     let lock = std::fs::File::create(lab.store().join("events/.eventlog.lock")).expect("lock");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("held");
     let a = whole(&lab, &["--yes", "rewind", "2"]);
-    assert_eq!((a.code, base(&lab), lab.read("f")), (Some(1), before, "4".into()), "{}", a.text());
-    assert!(a.text().contains("everything is as it was before"), "{}", a.text());
+    assert_eq!(
+        (a.code, base(&lab), lab.read("f")),
+        (Some(1), before, "4".into()),
+        "{}",
+        a.text()
+    );
+    assert!(
+        a.text().contains("everything is as it was before"),
+        "{}",
+        a.text()
+    );
     assert_eq!(lab.log()[0], ("rewind".into(), "rolled-back".into()));
     drop(lock);
     done(&lab, &["--yes", "rewind", "2"]);
@@ -450,27 +542,41 @@ fn while_the_agent_holds_its_lock_nothing_is_changed() {
 fn shells_that_outlive_their_agent_are_listed() {
     let lab = Lab::new(|_| {});
     four(&lab);
-    let mut c = Command::new("bash");
     // the mark in its command line is what counts; a real tmux is in the proof with the real programs
-    c.args(["-c", "exec -a 'tmux' bash -Lopenhands-8aeda58146e74a92a4781f5293a679f3 2>/dev/null || true"]);
-    drop(c);
     let script = "cd \"$1\"; sleep 600 & echo $! > \"$2\"; wait";
     let pids = lab.dir().join("shell.pid");
     let mut server = Command::new("bash")
-        .args(["-c", "exec -a tmux bash -c \"$0\" -Lopenhands-8aed \"$1\" \"$2\"", script, lab.ws_text()])
+        .args([
+            "-c",
+            "exec -a tmux bash -c \"$0\" -Lopenhands-8aed \"$1\" \"$2\"",
+            script,
+            lab.ws_text(),
+        ])
         .arg(&pids)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .process_group(0)
         .spawn()
         .expect("bash");
-    assert!(wait_until(SOON, || std::fs::read_to_string(&pids).is_ok_and(|t| t.ends_with('\n'))));
+    assert!(wait_until(SOON, || std::fs::read_to_string(&pids)
+        .is_ok_and(|t| t.ends_with('\n'))));
     let plan = done(&lab, &["--dry-run", "rewind", "2"])["plan"].clone();
-    let shell: i32 = std::fs::read_to_string(&pids).expect("pid").trim().parse().expect("pid");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(shell), nix::sys::signal::Signal::SIGKILL).expect("kill");
+    let shell: i32 = std::fs::read_to_string(&pids)
+        .expect("pid")
+        .trim()
+        .parse()
+        .expect("pid");
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(shell),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .expect("kill");
     let _ended = server.kill();
     server.wait().expect("its end");
     let blockers = plan["blockers"].as_array().expect("blockers");
-    let found = blockers.iter().find(|b| b["kind"] == "shell").unwrap_or_else(|| panic!("{plan}"));
+    let found = blockers
+        .iter()
+        .find(|b| b["kind"] == "shell")
+        .unwrap_or_else(|| panic!("{plan}"));
     assert_eq!(found["pid"], server.id());
 }

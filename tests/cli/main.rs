@@ -13,6 +13,8 @@ mod agent_server;
 mod boot;
 mod busy;
 mod chat;
+mod chat_kill;
+mod chat_server;
 mod config;
 mod contract;
 mod copies;

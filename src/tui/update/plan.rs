@@ -81,7 +81,10 @@ pub fn reach(state: &mut State, effects: &mut Effects) {
     };
     let next = match shown.reach {
         Reach::Auto | Reach::Both if plan.chat == "kept" => {
-            let why = plan.chat_reason.as_deref().unwrap_or("it cannot be moved from here");
+            let why = plan
+                .chat_reason
+                .as_deref()
+                .unwrap_or("it cannot be moved from here");
             let why = format!("the conversation stays as it is: {}", text::shown(why));
             return state.say(Tone::Plain, why);
         }

@@ -82,7 +82,9 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
     let chat = match (plan.chat, &plan.chat_reason) {
         ("kept", Some(why)) => format!("the conversation is kept as it is: {}", text::shown(why)),
         ("kept", None) => "the conversation is kept as it is".to_owned(),
-        ("rewound", _) if plan.reach == Reach::Chat => "the conversation goes back, the files stay".to_owned(),
+        ("rewound", _) if plan.reach == Reach::Chat => {
+            "the conversation goes back, the files stay".to_owned()
+        }
         ("rewound", _) => "the conversation goes back too".to_owned(),
         ("forked", _) => "the conversation goes on in a fork".to_owned(),
         _ => String::new(),
