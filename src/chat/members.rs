@@ -33,7 +33,8 @@ impl<'a> Members<'a> {
             it.space();
             let start = it.at;
             it.value()?;
-            it.found.push((name, start..it.at));
+            let value = bytes.get(start..it.at)?.trim_ascii_end();
+            it.found.push((name, start..start + value.len()));
             it.space();
             match it.peek()? {
                 b',' => it.at += 1,
