@@ -131,7 +131,7 @@ fn program(pid: i32, store: &Path, stand: &Stand) -> Option<String> {
         let w = String::from_utf8_lossy(w).replace('-', "").to_lowercase();
         hex.len() >= 8 && w.contains(&hex.to_lowercase())
     };
-    let names_it = words.iter().any(|w| id(w))
+    let names_it = words.iter().any(id)
         || words
             .iter()
             .any(|w| w.ends_with(store.as_os_str().as_encoded_bytes()));

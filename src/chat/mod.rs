@@ -33,7 +33,7 @@ use crate::progress::Progress;
 use crate::text::ExactPath;
 
 use cut::Cut;
-use shelf::Shelf;
+use shelf::{AgentsLock, Shelf};
 
 const BASE: &str = "base_state.json";
 const LEAF: &str = "leaf_event_id";
@@ -454,20 +454,23 @@ fn agents_locks(shelf: &Shelf) -> Result<Vec<OwnedFd>> {
         };
         let Some(inside) = inside else { continue };
         let until = Instant::now() + LOCK_PATIENCE;
-        let mut taken = inside.agents_lock(file)?;
-        while taken.is_none() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
-            taken = inside.agents_lock(file)?;
-        }
-        match taken {
-            Some(lock) => held.extend(lock),
-            None => {
-                return Err(ChatError::Held {
-                    what: "an agent is writing to it".into(),
-                    pid: None,
-                    hint: Some("wait for it, then try again".into()),
-                });
+        loop {
+            match inside.agents_lock(file)? {
+                AgentsLock::Taken(lock) => held.push(lock),
+                AgentsLock::Absent => {}
+                AgentsLock::Busy if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                AgentsLock::Busy => {
+                    return Err(ChatError::Held {
+                        what: "an agent is writing to it".into(),
+                        pid: None,
+                        hint: Some("wait for it, then try again".into()),
+                    });
+                }
             }
+            break;
         }
     }
     Ok(held)

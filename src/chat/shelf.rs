@@ -1,9 +1,7 @@
 //! The folder of a store, opened once: names are looked up in it, no link is followed, files move by rename.
 
-use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid};
@@ -17,6 +15,16 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+
+/// A lock of the agent's.
+pub(super) enum AgentsLock {
+    /// It is ours until this is dropped.
+    Taken(OwnedFd),
+    /// There is no such file, so nothing to hold.
+    Absent,
+    /// The agent has it.
+    Busy,
+}
 
 /// An open folder.
 #[derive(Debug)]
@@ -197,14 +205,13 @@ impl Shelf {
         Self::held(fd, &self.path)
     }
 
-    /// Takes the lock that the agent itself takes when it writes; `None` if it has it. Where there is no such
-    /// file there is nothing to hold.
-    pub(super) fn agents_lock(&self, name: &str) -> Result<Option<Option<OwnedFd>>> {
+    /// Takes the lock that the agent itself takes when it writes.
+    pub(super) fn agents_lock(&self, name: &str) -> Result<AgentsLock> {
         let path = self.path.join(name);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match rustix::fs::openat(&self.fd, OsStr::from_bytes(name.as_bytes()), flags, Mode::empty()) {
-            Ok(fd) => Ok(Self::held(fd, &path)?.map(Some)),
-            Err(rustix::io::Errno::NOENT) => Ok(Some(None)),
+        match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Self::held(fd, &path)?.map_or(AgentsLock::Busy, AgentsLock::Taken)),
+            Err(rustix::io::Errno::NOENT) => Ok(AgentsLock::Absent),
             Err(e) => Err(ChatError::io("open", &path)(e)),
         }
     }

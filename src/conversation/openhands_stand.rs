@@ -1,7 +1,7 @@
 //! How an OpenHands conversation stands: its format, its head, what comes before and after each message. What
 //! is needed to move it; nothing is moved here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::folder::Folder;
@@ -112,7 +112,7 @@ impl Stand {
 
     fn v0(path: &Path) -> Result<Self> {
         let conversation = OpenHandsV0.read(path, &Silent)?;
-        let said: HashMap<u64, ()> = conversation.messages.iter().map(|m| (m.index, ())).collect();
+        let said: HashSet<u64> = conversation.messages.iter().map(|m| m.index).collect();
         let last = super::openhands_v0::numbers(path)?;
         let spots: Vec<Spot> = last
             .iter()
@@ -120,7 +120,7 @@ impl Stand {
             .map(|(i, n)| Spot {
                 id: n.to_string(),
                 parent: i.checked_sub(1),
-                message: said.contains_key(n),
+                message: said.contains(n),
                 head: true,
                 call: None,
                 outcome: None,
@@ -184,7 +184,7 @@ impl Stand {
     fn closed(&self, head: Option<usize>) -> Option<usize> {
         let mut head = head;
         while let Some(from) = head {
-            let (mut here, mut done, mut open) = (Some(from), std::collections::HashSet::new(), None);
+            let (mut here, mut done, mut open) = (Some(from), HashSet::new(), None);
             while let Some(i) = here {
                 done.extend(self.spots[i].outcome.as_deref());
                 if self.spots[i].call.as_deref().is_some_and(|c| !done.contains(c)) {

@@ -36,8 +36,8 @@ pub(super) fn moved(
     if let Err(second) = prepared.revert() {
         return Err(RewindError::ChatStuck {
             operation,
-            cause,
-            second,
+            cause: Box::new(cause),
+            second: Box::new(second),
         });
     }
     fault_point("chat-reverted");

@@ -33,9 +33,9 @@ pub enum RewindError {
         /// The operation.
         operation: String,
         /// Why it could not be moved.
-        cause: ChatError,
+        cause: Box<ChatError>,
         /// Why it could not be brought back.
-        second: ChatError,
+        second: Box<ChatError>,
     },
     /// The engine failed before anything was changed.
     #[error(transparent)]
