@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Format, Place, Stand, head_now};
+use crate::conversation::{ConversationError, Format, OpenHandsApp, Place, Source, Stand, head_now};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::text::ExactPath;
@@ -165,10 +165,20 @@ impl Change {
     }
 }
 
+/// Reads how a conversation stands. The V1 app's copies of what lives in its containers are no conversation.
+fn stand(store: &Path) -> Result<Stand> {
+    Stand::read(store).map_err(|e| match e {
+        ConversationError::NotFound { .. } if OpenHandsApp.recognises(store) => ChatError::Unmovable(
+            "this is a copy that the OpenHands app keeps: the conversation itself is in its container".into(),
+        ),
+        e => e.into(),
+    })
+}
+
 /// What moving a conversation will do. Nothing is changed.
 pub fn draft(talk: &Talk) -> Result<Draft> {
     talk.hand.run(|| {
-        let stand = Stand::read(&talk.store)?;
+        let stand = stand(&talk.store)?;
         let change = change(&talk.store, &stand, &talk.aim)?;
         let server = holder::holder(&talk.store, &stand, &talk.access)?;
         if let (Way::Cut { .. }, Some(server)) = (&change.way, &server) {

@@ -580,3 +580,70 @@ fn shells_that_outlive_their_agent_are_listed() {
         .unwrap_or_else(|| panic!("{plan}"));
     assert_eq!(found["pid"], server.id());
 }
+
+/// P134: an event that cannot be read, and a newest one that is torn: what is readable is shown, the conversation goes
+/// back all the same, and neither file is touched.
+#[test]
+fn a_damaged_event_hinders_nothing() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let n = events(&lab).len();
+    let ids = messages(&lab);
+    let goal = parent(&lab, &ids[1]);
+    let name = |i: usize, id: &str| lab.store().join(format!("events/event-{i:05}-{id}.json"));
+    let newest = name(n, "eeeeeeee-0000-4000-8000-000000000001");
+    std::fs::write(&newest, "{\"id\":\"eeee").expect("torn");
+    let all = std::fs::read_dir(lab.store().join("events"))
+        .expect("events")
+        .flatten();
+    let middle = all
+        .map(|e| e.path())
+        .find(|p| p.to_string_lossy().contains("event-00020-"))
+        .expect("an event in the middle");
+    std::fs::write(&middle, b"\xff\x00 no JSON").expect("damage");
+    done(&lab, &["--yes", "rewind", "2"]);
+    assert_eq!((leaf(&lab), lab.read("f")), (goal, "1".into()));
+    assert_eq!(std::fs::read(&middle).expect("read"), b"\xff\x00 no JSON");
+    assert_eq!(std::fs::read_to_string(&newest).expect("read"), "{\"id\":\"eeee");
+    done(&lab, &["--yes", "undo"]);
+    assert_eq!(lab.read("f"), "4");
+}
+
+/// A base_state.json that is no JSON, or a pipe: the files alone, said so; with --both nothing.
+#[test]
+fn a_damaged_state_is_not_changed() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let good = base(&lab);
+    let id = lab.ok(&["timeline", lab.store().to_str().expect("UTF-8")])["rows"][1]["checkpoint"]["id"]
+        .as_str()
+        .expect("id")
+        .to_owned();
+    let twice = good.replacen('{', "{\"leaf_event_id\":\"x\",", 1);
+    std::fs::write(lab.store().join("base_state.json"), &twice).expect("state");
+    let a = whole(&lab, &["--yes", "rewind", &id, "--both"]);
+    assert_ne!(a.code, Some(0), "{}", a.text());
+    assert_eq!((base(&lab), lab.read("f")), (twice, "4".into()));
+}
+
+/// The conversation went on between the plan and the yes: it is read again, and goes back from where it is.
+#[test]
+fn a_conversation_that_went_on_meanwhile() {
+    let lab = Lab::new(|_| {});
+    lab.write("f", "0");
+    for n in 1..=3 {
+        lab.message(n);
+        lab.write("f", n.to_string());
+    }
+    let stopped = lab.stopped_at("rewind-planned", &["--yes", "rewind", "2", "--both"]);
+    // the head was read, the files are not touched yet
+    lab.cut(&lab.store(), 4);
+    let a = stopped.go_on();
+    let said = format!("{}{}", a.text(), a.err);
+    assert_eq!((a.code, lab.read("f")), (Some(1), "3".into()), "{said}");
+    assert!(
+        said.contains("changed meanwhile") && said.contains("as it was before"),
+        "{said}"
+    );
+    assert_eq!(messages(&lab).len(), 4);
+}

@@ -240,7 +240,7 @@ fn killed_between_files_and_server() {
     }
 }
 
-/// The agent's process, asked about by another respool at the same time: one of them does it.
+/// P120: two respools in one folder: while one is at it the other is refused, and nothing is done twice.
 #[test]
 fn two_at_once() {
     let (lab, _fake) = served("");
