@@ -9,11 +9,13 @@ mod cut;
 mod error;
 mod holder;
 mod members;
+mod moving;
 mod server;
 mod shelf;
 mod shells;
 mod sockets;
 mod user;
+mod way;
 
 pub use error::{ChatError, Result};
 pub use holder::Access;
@@ -23,26 +25,18 @@ pub use user::Hand;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{ConversationError, Format, OpenHandsApp, Place, Source, Stand, head_now};
+use crate::conversation::{ConversationError, OpenHandsApp, Source, Stand};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::text::ExactPath;
 
 use cut::Cut;
-use shelf::{AgentsLock, Shelf};
-
-const BASE: &str = "base_state.json";
-const LEAF: &str = "leaf_event_id";
-const STATUS: &str = "execution_status";
-/// The locks that OpenHands takes when it writes, or when a server takes a store: of the events, of the lease.
-const LOCKS: &[&str] = &[".owner_lease.lock", "events/.eventlog.lock"];
-
-/// How long one of them is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+use moving::{moved, no_way_back};
+use shelf::Shelf;
+use way::{change, step};
 
 /// Where a conversation is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,102 +192,12 @@ pub fn draft(talk: &Talk) -> Result<Draft> {
     })
 }
 
-fn step(change: &Change, by: &str) -> String {
-    match &change.way {
-        Way::Head { .. } => {
-            format!("move the conversation's head there{by}: later messages stay as a branch")
-        }
-        Way::Cut { back: None, .. } => format!(
-            "move the conversation's later events to an archive beside it ({})",
-            cut::FOLDER
-        ),
-        Way::Cut { .. } => format!(
-            "bring the conversation's events back from the archive beside it ({})",
-            cut::FOLDER
-        ),
-    }
-}
-
-fn no_way_back(server: &Server) -> ChatError {
-    ChatError::Held {
-        what: format!(
-            "{} holds it, and knows no way back for a conversation of this age",
-            server.words()
-        ),
-        pid: server.pid,
-        hint: Some("end the server first, or restore the files alone: --files".into()),
-    }
-}
-
 fn at_work(server: Option<&Server>, stand: &Stand, store: &Path) -> Result<bool> {
     Ok(match server {
         Some(server) => server.knows(&stand.id, store)?.running(),
         // the holder is gone: what is stored is a left-over
         None => false,
     })
-}
-
-/// The change that leads from how a conversation stands to where it is to go.
-fn change(store: &Path, stand: &Stand, aim: &Aim) -> Result<Change> {
-    let made = |way| Change {
-        v: 1,
-        agent: "openhands".into(),
-        conversation: stand.id.clone(),
-        store: ExactPath(store.to_owned()),
-        way,
-        stale: false,
-    };
-    let archive = || crate::engine::random_id("cut");
-    let unknown = |id: &str| {
-        let id = crate::text::shown(id);
-        ChatError::Unmovable(format!("the conversation has no message {id} any more"))
-    };
-    let place = match aim {
-        Aim::Undone(done) => {
-            let way = match &done.way {
-                Way::Head { before, .. } => {
-                    if !stand.has(before) {
-                        return Err(unknown(before));
-                    }
-                    head(stand, Some(before.clone()))?
-                }
-                Way::Cut {
-                    from, archive: old, ..
-                } => Way::Cut {
-                    from: *from,
-                    archive: archive(),
-                    back: Some(old.clone()),
-                },
-            };
-            return Ok(made(way));
-        }
-        Aim::Before(id) => stand.before(id).ok_or_else(|| unknown(id))?,
-        Aim::EndOf(id) => stand.end_of(id).ok_or_else(|| unknown(id))?,
-    };
-    let Place { head: to, next } = place;
-    let way = match stand.format {
-        Format::Tree => head(stand, to)?,
-        Format::Line if to.is_none() => return Err(rootless()),
-        Format::Line | Format::V0 => Way::Cut {
-            from: next,
-            archive: archive(),
-            back: None,
-        },
-    };
-    Ok(made(way))
-}
-
-/// An empty head would lose the system prompt.
-fn rootless() -> ChatError {
-    ChatError::Unmovable(
-        "nothing comes before that message, not even the agent's own instructions: they would be lost".into(),
-    )
-}
-
-fn head(stand: &Stand, to: Option<String>) -> Result<Way> {
-    let before = stand.head.clone().ok_or_else(rootless)?;
-    let after = to.ok_or_else(rootless)?;
-    Ok(Way::Head { before, after })
 }
 
 /// A conversation that is ready to be moved: nobody is at work on it, and no other respool is.
@@ -401,118 +305,4 @@ fn as_cut(way: &Way) -> Cut<'_> {
             back: None,
         },
     }
-}
-
-/// Brings the conversation to a side of the change.
-fn moved(change: &Change, access: &Access, to: Side) -> Result<()> {
-    let store = change.path();
-    let stand = Stand::read(store)?;
-    let server = holder::holder(store, &stand, access)?;
-    match (&change.way, server) {
-        (Way::Head { before, after }, Some(server)) => {
-            let (from, goal) = if to == Side::After {
-                (before, after)
-            } else {
-                (after, before)
-            };
-            let told = server.knows(&change.conversation, store)?;
-            if told.running() {
-                return Err(ChatError::AtWork(server.words()));
-            }
-            let here = told.leaf_event_id.as_ref();
-            if here == Some(goal) {
-                return Ok(());
-            }
-            if here.is_some_and(|h| h != from) {
-                return Err(ChatError::Changed("its head is not where it was".into()));
-            }
-            server.navigate(&change.conversation, goal)
-        }
-        (Way::Head { before, after }, None) => {
-            let (from, goal) = if to == Side::After {
-                (before, after)
-            } else {
-                (after, before)
-            };
-            let status = match (change.stale, to) {
-                (false, _) => None,
-                (true, Side::After) => Some("idle"),
-                (true, Side::Before) => Some("running"),
-            };
-            set_head(store, from, goal, status)
-        }
-        (Way::Cut { .. }, Some(server)) => Err(no_way_back(&server)),
-        (Way::Cut { .. }, None) => {
-            let shelf = Shelf::open(store)?;
-            let _agents = agents_locks(&shelf)?;
-            match to {
-                Side::After => cut::apply(&shelf, as_cut(&change.way)),
-                Side::Before => cut::revert(&shelf, as_cut(&change.way)),
-            }
-        }
-    }
-}
-
-/// The agent's own locks, so that it does not begin to write meanwhile.
-fn agents_locks(shelf: &Shelf) -> Result<Vec<OwnedFd>> {
-    let mut held = Vec::new();
-    for name in LOCKS {
-        let (folder, file) = name.split_once('/').map_or((None, *name), |(d, f)| (Some(d), f));
-        let inside = match folder {
-            Some(folder) => shelf.sub(folder)?,
-            None => shelf.sub(".")?,
-        };
-        let Some(inside) = inside else { continue };
-        let until = Instant::now() + LOCK_PATIENCE;
-        loop {
-            match inside.agents_lock(file)? {
-                AgentsLock::Taken(lock) => held.push(lock),
-                AgentsLock::Absent => {}
-                AgentsLock::Busy if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(20));
-                    continue;
-                }
-                AgentsLock::Busy => {
-                    return Err(ChatError::Held {
-                        what: "an agent is writing to it".into(),
-                        pid: None,
-                        hint: Some("wait for it, then try again".into()),
-                    });
-                }
-            }
-            break;
-        }
-    }
-    Ok(held)
-}
-
-/// Sets the head of a store that nobody holds; all else in the file stays byte for byte.
-fn set_head(store: &Path, from: &str, goal: &str, status: Option<&str>) -> Result<()> {
-    let shelf = Shelf::open(store)?;
-    let _agents = agents_locks(&shelf)?;
-    shelf.sweep(BASE)?;
-    let damaged = |reason: &'static str| ChatError::Damaged {
-        path: store.join(BASE),
-        reason: reason.into(),
-    };
-    let bytes = shelf.read(BASE)?;
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let here = members::get(&bytes, LEAF).map_err(damaged)?;
-    let recorded = here.filter(|v| *v != b"null");
-    if recorded.is_some_and(|v| v != quoted(from).as_bytes() && v != quoted(goal).as_bytes()) {
-        return Err(ChatError::Changed("its head is not where it was".into()));
-    }
-    let mut new = members::set(&bytes, LEAF, goal).map_err(damaged)?;
-    if let Some(status) = status {
-        new = members::set(&new, STATUS, status).map_err(damaged)?;
-    }
-    if new != bytes {
-        fault_point("chat-head");
-        shelf.replace(BASE, &new)?;
-    }
-    let (now, _) = head_now(store)?;
-    if now.as_deref() == Some(goal) {
-        return Ok(());
-    }
-    Err(ChatError::Changed("its head is not where it was put".into()))
 }

@@ -230,7 +230,11 @@ pub enum Command {
     /// List the operations, newest first.
     Log,
     /// Finish or roll back what a crash left.
-    Recover,
+    Recover {
+        /// Where the conversation of an operation cannot be seen: take its files back, and leave the conversation.
+        #[arg(long)]
+        files: bool,
+    },
     /// Give a checkpoint a label (an empty one removes it).
     Label {
         /// The checkpoint.

@@ -213,7 +213,7 @@ fn with_app(app: App, command: Command) -> Done {
         Command::Undo { operation, reach } => rewind::undo(&app, operation.as_deref(), reach),
         Command::Redo { operation, reach } => rewind::redo(&app, operation.as_deref(), reach),
         Command::Log => operations::log(&app),
-        Command::Recover => operations::recover(&app),
+        Command::Recover { files } => operations::recover(&app, files),
         Command::Label { checkpoint, text } => checkpoint::label(&app, &checkpoint, &text),
         Command::Pin { checkpoint } => checkpoint::pin(&app, &checkpoint, true),
         Command::Unpin { checkpoint } => checkpoint::pin(&app, &checkpoint, false),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Outcome;
 use super::error::{Result, RewindError};
 use super::recover::{How, Recovered};
-use crate::chat::{Access, Change, Hand, Prepared, Side, settle as settled};
+use crate::chat::{Access, Change, ChatError, Hand, Prepared, Side, settle as settled};
 use crate::process::fault_point;
 use crate::progress::Progress;
 
@@ -58,8 +58,7 @@ pub(super) fn moved(
 pub(super) fn recovered(
     operation: String,
     kept: Option<Value>,
-    access: &Access,
-    hand: Hand,
+    (access, hand, give_up): (&Access, Hand, bool),
     settle: Settle<'_>,
 ) -> Result<Recovered> {
     let look = || settled(&Change::of(&kept.unwrap_or_default())?, access, hand);
@@ -74,6 +73,10 @@ pub(super) fn recovered(
                 false,
                 "it was cut short before the conversation was moved",
             )?;
+            (How::RolledBack, None)
+        }
+        Err(e) if give_up && !matches!(e, ChatError::Busy(_)) => {
+            settle(&operation, false, &format!("its conversation was given up: {e}"))?;
             (How::RolledBack, None)
         }
         Err(e) => (How::Waits, Some(e.to_string())),

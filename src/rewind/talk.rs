@@ -4,7 +4,7 @@ use super::run::Order;
 use super::survey::Scope;
 use super::tools::{Tools, hand};
 use super::{Blocker, Reach, Result};
-use crate::chat::{Aim, Change, ChatError, Draft, Talk, draft};
+use crate::chat::{Aim, Change, ChatError, Draft, Hand, Talk, draft};
 use crate::engine::CheckpointId;
 use crate::sandbox::site::Site;
 use crate::text::shown;
@@ -123,6 +123,9 @@ fn talk(
     if real(&conversation.store).starts_with(real(site.path())) {
         return Err("its store is in the workspace, and goes back with the files".into());
     }
+    if foreign(&conversation.store, hand(site)) {
+        return Err("its store belongs to another user than the folder".into());
+    }
     let aim = aim(timeline, target, id).ok_or("that state is no message's and no turn's end")?;
     Ok(Some(Talk {
         store: conversation.store.clone(),
@@ -131,6 +134,13 @@ fn talk(
         hand: hand(site),
         interrupt: scope.interrupt,
     }))
+}
+
+/// Root touches a store with the rights of the folder's owner alone.
+fn foreign(store: &std::path::Path, hand: Hand) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::symlink_metadata(store).map(|m| m.uid());
+    rustix::process::geteuid().is_root() && hand.uid != 0 && owner.is_ok_and(|o| o != hand.uid)
 }
 
 /// The place in the conversation that a checkpoint is of.

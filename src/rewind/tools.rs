@@ -180,8 +180,13 @@ impl<'a> Tools<'a> {
     }
 
     /// As [`Tools::recover`]; of an operation that waits for its conversation a look at that tells what became of
-    /// it.
-    pub fn recover_with(&self, access: &Access, progress: &dyn Progress) -> Result<Option<Recovered>> {
+    /// it. `give_up`: where that cannot be told, the files go back, and the conversation is left as it is.
+    pub fn recover_with(
+        &self,
+        access: &Access,
+        give_up: bool,
+        progress: &dyn Progress,
+    ) -> Result<Option<Recovered>> {
         let recovered = self.recover(progress)?;
         let Some(waiting) = recovered.as_ref().filter(|r| r.outcome == How::Waits) else {
             return Ok(recovered);
@@ -193,7 +198,7 @@ impl<'a> Tools<'a> {
             .and_then(|r| r.chat);
         let (operation, hand) = (waiting.operation.clone(), hand(self.site));
         let settle = |id: &str, done, why: &str| self.settle(id, done, why);
-        both::recovered(operation, kept, access, hand, &settle).map(Some)
+        both::recovered(operation, kept, (access, hand, give_up), &settle).map(Some)
     }
 
     /// What an undo or redo does.

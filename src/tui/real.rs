@@ -72,7 +72,7 @@ impl RealBackend {
     /// What a crash left is finished or taken back.
     fn recover(&self, tools: &Tools<'_>, progress: &dyn Progress) -> Result<()> {
         match &self.access {
-            Some(access) => tools.recover_with(access, progress)?,
+            Some(access) => tools.recover_with(access, false, progress)?,
             None => tools.recover(progress)?,
         };
         Ok(())

@@ -181,4 +181,15 @@ fn a_store_that_cannot_be_seen_leaves_it_open() {
     std::fs::rename(&away, lab.store()).expect("rename");
     assert_eq!(recovered(&lab).as_deref(), Some("finished"));
     assert_eq!(lab.read("f"), "1");
+    // a conversation that is gone for good is given up
+    done(&lab, &["--yes", "undo"]);
+    killed(&lab, "chat-moved", &["--yes", "rewind", "2"]);
+    std::fs::remove_dir_all(lab.store()).expect("remove");
+    let doc = done(&lab, &["-s", lab.ws_text(), "--yes", "recover", "--files"]);
+    assert_eq!(
+        (&doc[0]["outcome"], lab.read("f")),
+        (&"rolled-back".into(), "4".into()),
+        "{doc}"
+    );
+    done(&lab, &["-s", lab.ws_text(), "--yes", "checkpoint"]);
 }
