@@ -647,3 +647,42 @@ fn a_conversation_that_went_on_meanwhile() {
     );
     assert_eq!(messages(&lab).len(), 4);
 }
+
+/// In the screens: the plan says so, a key takes the files alone, and the conversation goes back with the files.
+#[test]
+fn the_screens_move_the_conversation() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let (before, ids) = (base(&lab), messages(&lab));
+    let mut screen = crate::screen::Screen::open(&lab, &[]);
+    screen.keys("r");
+    screen.wait("the conversation goes back too");
+    screen.keys("\t");
+    screen.wait("files alone");
+    screen.wait("the conversation is kept as it is");
+    screen.keys("\t");
+    screen.wait("No file is changed.");
+    screen.keys("\t");
+    screen.wait("the conversation goes back too");
+    // a key that comes too early confirms nothing for a second
+    let went = wait_until(SOON, || {
+        screen.keys("y");
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        base(&lab) != before
+    });
+    assert!(went, "{}", screen.text());
+    screen.wait("Rewind done");
+    screen.wait("The conversation went back too");
+    assert_eq!((leaf(&lab), lab.read("f")), (parent(&lab, &ids[3]), "3".into()));
+    screen.keys("u");
+    screen.wait("Undo the rewind");
+    let back = wait_until(SOON, || {
+        screen.keys("y");
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        base(&lab) == before
+    });
+    assert!(back && lab.read("f") == "4", "{}", screen.text());
+    screen.wait("Undo done");
+    screen.keys("\x1b");
+    screen.quit();
+}

@@ -193,3 +193,38 @@ fn a_store_that_cannot_be_seen_leaves_it_open() {
     );
     done(&lab, &["-s", lab.ws_text(), "--yes", "checkpoint"]);
 }
+
+/// Recovery itself is killed, and goes on where it was.
+#[test]
+fn killed_while_it_is_mended() {
+    for (start, args, first, second) in [
+        (
+            &[][..],
+            &["--yes", "rewind", "2"][..],
+            "chat-cut-3",
+            "chat-unrevert-1",
+        ),
+        (
+            &[&["--yes", "rewind", "2"][..]],
+            &["--yes", "undo"],
+            "chat-back-4",
+            "chat-revert-1",
+        ),
+    ] {
+        let lab = Lab::new(|_| {});
+        linear(&lab);
+        for step in start {
+            done(&lab, step);
+        }
+        let before = (events(&lab), lab.read("f"));
+        killed(&lab, first, args);
+        killed(&lab, second, &["--yes", "recover"]);
+        assert_eq!(
+            recovered(&lab).as_deref(),
+            Some("rolled-back"),
+            "{first}, {second}"
+        );
+        assert_eq!((events(&lab), lab.read("f")), before, "{first}, {second}");
+        done(&lab, args);
+    }
+}

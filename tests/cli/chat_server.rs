@@ -44,7 +44,9 @@ fn the_server_moves_the_head() {
             !fake.asked().iter().any(|a| a.starts_with("POST")),
             "a plan only looks"
         );
-        let a = whole(&lab, &["-v", "--yes", "rewind", "2"]);
+        let mut c = lab.whole_command(&["-v", "--yes", "rewind", "2"]);
+        // not even in the log of everything
+        let a = Answer::of(c.env("RESPOOL_LOG", "trace").output().expect("run"));
         assert_eq!(a.code, Some(0), "{}{}", a.text(), a.err);
         assert_eq!(a.json()["chat"], "rewound");
         assert!(
@@ -254,4 +256,44 @@ fn two_at_once() {
     let a = stopped.go_on();
     assert_eq!(a.code, Some(0), "{}", a.err);
     assert_eq!(lab.read("f"), "1");
+}
+
+/// SIGKILL right after the interruption, and after a failure was taken back in the conversation.
+#[test]
+fn killed_before_and_after_the_conversation_was_touched() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    running(&lab);
+    let _fake = Fake::start(&lab.store(), lab.dir(), "", VARIABLE);
+    let (at, ops) = (leaf(&lab), lab.log().len());
+    assert!(lab.killed_at(
+        "chat-interrupted",
+        &["--yes", "rewind", "2", "--both", "--interrupt"]
+    ));
+    assert_eq!(
+        (leaf(&lab), lab.read("f"), lab.log().len()),
+        (at, "4".into(), ops)
+    );
+    drop(lab);
+
+    let (lab, _fake) = served("navigate-fails");
+    let at = leaf(&lab);
+    assert!(lab.killed_at("chat-reverted", &["--yes", "rewind", "2", "--both"]));
+    let doc = done(&lab, &["--yes", "recover"]);
+    assert_eq!(doc[0]["outcome"], "rolled-back", "{doc}");
+    assert_eq!((leaf(&lab), lab.read("f")), (at, "4".into()));
+}
+
+/// An agent that does not stop in time: nothing is changed.
+#[test]
+fn an_agent_that_does_not_stop() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    running(&lab);
+    let before = base(&lab);
+    let _fake = Fake::start(&lab.store(), lab.dir(), "never-stops", VARIABLE);
+    let a = whole(&lab, &["--yes", "rewind", "2", "--interrupt"]);
+    assert_eq!((a.code, lab.read("f")), (Some(3), "4".into()), "{}", a.text());
+    assert!(a.text().contains("did not stop within"), "{}", a.text());
+    assert_eq!(base(&lab), before);
 }
