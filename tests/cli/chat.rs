@@ -684,5 +684,6 @@ fn the_screens_move_the_conversation() {
     assert!(back && lab.read("f") == "4", "{}", screen.text());
     screen.wait("Undo done");
     screen.keys("\x1b");
+    screen.gone("Undo done");
     screen.quit();
 }
