@@ -17,11 +17,13 @@
 //! - **plan**, **rewind**, **safety checkpoint**, **holder**, **operation**: see [`rewind`].
 //!
 //! # The rooms and who may use whom
-//! `cli`, `tui` -> `demo` -> `rewind`, `watch` -> `timeline`, `diff` -> `engine`, `sandbox`,
+//! `cli`, `tui` -> `demo` -> `rewind`, `watch` -> `timeline`, `diff`, `chat` -> `engine`, `sandbox`,
 //! `conversation` -> `text`, `durable`, `process`, `progress`, `config`, `patterns`, `paths`, `failure`. No arrow up. `engine`
-//! knows neither conversations nor Docker; `conversation` never writes; ratatui and crossterm are used in
+//! knows neither conversations nor Docker; `conversation` never writes, `chat` does; ureq is used in `chat` alone,
+//! ratatui and crossterm are used in
 //! `tui` alone, clap in `cli`, bollard in `sandbox`, ioctls in `engine`. `tests/architecture.rs` checks it.
 
+pub mod chat;
 pub mod cli;
 pub mod config;
 pub mod conversation;

@@ -31,6 +31,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("diff", &["engine", "failure", "text", "progress"]),
     (
+        "chat",
+        &[
+            "conversation",
+            "engine",
+            "failure",
+            "text",
+            "process",
+            "progress",
+            "paths",
+        ],
+    ),
+    (
         "timeline",
         &[
             "conversation",
@@ -45,8 +57,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rewind",
         &[
-            "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts", "durable",
-            "paths", "config",
+            "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
+            "durable", "paths", "config",
         ],
     ),
     (
@@ -83,6 +95,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "demo",
         &[
+            "chat",
             "rewind",
             "watch",
             "timeline",
@@ -101,6 +114,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "tui",
         &[
+            "chat",
             "rewind",
             "watch",
             "timeline",
@@ -120,6 +134,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "chat",
             "service",
             "tui",
             "demo",
@@ -150,6 +165,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("clap_complete", "cli"),
     ("clap_mangen", "cli"),
     ("bollard", "sandbox"),
+    ("ureq", "chat"),
     ("loopdev", "engine"),
     ("similar", "diff"),
 ];

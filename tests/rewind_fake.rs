@@ -108,6 +108,7 @@ fn to(target: &CheckpointId) -> Order {
         words: "to a state".into(),
         selection: Selection::All,
         of: None,
+        chat: None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::Global;
 use super::output::{Bar, Failure, Output, complain};
+use crate::chat::Access;
 use crate::config::Config;
 use crate::conversation::{Found, Library};
 use crate::engine::CheckpointId;
@@ -152,6 +153,20 @@ impl App {
         )
     }
 
+    /// What is known of the servers of agents; `None` where conversations cannot be moved from here: they are on
+    /// another machine, or another process asks for this to be done.
+    pub fn access(&self) -> Option<Access> {
+        if self.far() || self.global.behalf.is_some() {
+            return None;
+        }
+        let agent = self.config.agents.get("openhands").cloned().unwrap_or_default();
+        let key_file = agent.api_key_file.map(|file| match file.strip_prefix("~") {
+            Ok(rest) => self.who.home.join(rest),
+            Err(_) => file,
+        });
+        Some(Access::new(&self.who.home, agent.url, key_file))
+    }
+
     /// Progress on stderr; Ctrl-C cancels.
     pub fn bar(&self) -> Bar {
         Bar::new(&self.out, &CANCEL)
@@ -214,8 +229,13 @@ impl App {
             let opened = self
                 .global
                 .conversation
-                .as_ref()
-                .map(|_| self.opened(None))
+                .as_deref()
+                .map(|c| {
+                    Ok::<_, Failure>(
+                        self.desk
+                            .open_in(&self.found(Some(c))?, site.path(), &self.bar())?,
+                    )
+                })
                 .transpose()?;
             return Ok(Subject { opened, site });
         }

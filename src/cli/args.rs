@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::rewind::Reach;
+
 /// A timeline of the messages that you sent to an AI coding agent, each with a checkpoint of the files:
 /// browse, diff, rewind, undo.
 ///
@@ -215,16 +217,26 @@ pub enum Command {
     Undo {
         /// The operation to take back [default: the last one].
         operation: Option<String>,
+        /// How far it reaches.
+        #[command(flatten)]
+        reach: ReverseArgs,
     },
     /// Take back the last undo.
     Redo {
         /// The undo to take back [default: the last one].
         operation: Option<String>,
+        /// How far it reaches.
+        #[command(flatten)]
+        reach: ReverseArgs,
     },
     /// List the operations, newest first.
     Log,
     /// Finish or roll back what a crash left.
-    Recover,
+    Recover {
+        /// Where the conversation of an operation cannot be seen: take its files back, and leave the conversation.
+        #[arg(long)]
+        files: bool,
+    },
     /// Give a checkpoint a label (an empty one removes it).
     Label {
         /// The checkpoint.
@@ -334,6 +346,29 @@ pub struct TrackArgs {
     pub preallocate: bool,
 }
 
+/// Arguments of `undo` and `redo`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ReverseArgs {
+    /// Restore the files alone; a conversation that was moved stays where it is.
+    #[arg(long)]
+    pub files: bool,
+    /// Interrupt the agent if it is at work, and wait until it has stopped.
+    #[arg(long, conflicts_with = "files")]
+    pub interrupt: bool,
+}
+
+impl RewindArgs {
+    /// How far it reaches.
+    pub fn reach(&self) -> Reach {
+        match (self.both, self.files, self.chat) {
+            (true, ..) => Reach::Both,
+            (_, true, _) => Reach::Files,
+            (.., true) => Reach::Chat,
+            _ => Reach::Auto,
+        }
+    }
+}
+
 /// Arguments of `rewind`.
 #[derive(Debug, Args)]
 pub struct RewindArgs {
@@ -342,12 +377,15 @@ pub struct RewindArgs {
     /// Restore the files; the conversation stays as it is.
     #[arg(long, conflicts_with_all = ["chat", "both"])]
     pub files: bool,
-    /// Move the conversation; the files stay as they are (not yet: the conversation stays as it is).
-    #[arg(long, conflicts_with = "both")]
+    /// Move the conversation; the files stay as they are.
+    #[arg(long, conflicts_with_all = ["both", "paths", "keep_mine", "only_turn"])]
     pub chat: bool,
-    /// Restore the files and move the conversation [default] (not yet: the conversation stays as it is).
+    /// Restore the files and move the conversation, or do nothing [default, where this conversation can be moved].
     #[arg(long)]
     pub both: bool,
+    /// Interrupt the agent if it is at work, and wait until it has stopped.
+    #[arg(long, conflicts_with = "files")]
+    pub interrupt: bool,
     /// Only this path, with everything below it. May be given more than once.
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<PathBuf>,

@@ -54,7 +54,7 @@ pub fn allows(command: &Command) -> Done {
         | Command::Undo { .. }
         | Command::Redo { .. }
         | Command::Log
-        | Command::Recover
+        | Command::Recover { .. }
         | Command::Label { .. }
         | Command::Pin { .. }
         | Command::Unpin { .. }

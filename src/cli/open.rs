@@ -85,7 +85,9 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     if let Some(talk) = &app.talk {
         talk.hold(true);
     }
-    let shown = show(RealBackend::new(app.desk).working_for(user), options);
+    let access = app.access();
+    let backend = RealBackend::new(app.desk).working_for(user).reaching(access);
+    let shown = show(backend, options);
     if let Some(talk) = &app.talk {
         talk.hold(false);
     }

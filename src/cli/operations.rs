@@ -54,7 +54,7 @@ pub fn recover_first(app: &App, site: &Site) -> Done {
     if app.global.dry_run {
         return Ok(());
     }
-    for r in recover_site(app, site)? {
+    for r in recover_site(app, site, false)? {
         app.out.say(format!("respool: {}", said(&r)));
     }
     Ok(())
@@ -63,6 +63,12 @@ pub fn recover_first(app: &App, site: &Site) -> Done {
 fn said(r: &Recovered) -> String {
     match r.outcome {
         How::Finished => format!("operation {} had been cut short; it is finished now", r.operation),
+        How::Waits => format!(
+            "operation {} had been cut short; its files are done, and what became of its conversation is not known: {} (to give \
+             the conversation up and take the files back: respool recover --files)",
+            r.operation,
+            r.why.as_deref().unwrap_or("its owner has to look")
+        ),
         How::RolledBack => format!(
             "operation {} had been cut short; everything is as before it",
             r.operation
@@ -70,8 +76,28 @@ fn said(r: &Recovered) -> String {
     }
 }
 
-fn recover_site(app: &App, site: &Site) -> Result<Vec<Recovered>, Failure> {
-    Ok(Tools::of(site)?.recover(&app.bar())?.into_iter().collect())
+fn recover_site(app: &App, site: &Site, files: bool) -> Result<Vec<Recovered>, Failure> {
+    let tools = Tools::of(site)?;
+    let mut recovered = match app.access() {
+        Some(access) => tools.recover_with(&access, files, &app.bar())?,
+        None => tools.recover(&app.bar())?,
+    };
+    for r in recovered.iter_mut().filter(|r| r.outcome == How::Waits) {
+        r.sandbox = Some(site.record.id.clone());
+    }
+    Ok(recovered.into_iter().collect())
+}
+
+/// An operation that the service leaves to this user, whose conversation it is.
+fn looked_at(app: &App, r: Recovered, files: bool) -> Result<Vec<Recovered>, Failure> {
+    let site = match (&r.outcome, &r.sandbox) {
+        (How::Waits, Some(id)) => app.desk.registry.by_id(id)?,
+        _ => None,
+    };
+    match site {
+        Some(site) => recover_site(app, &site, files),
+        None => Ok(vec![r]),
+    }
 }
 
 fn recover_adoptions(app: &App, path: Option<&Path>) -> Result<Vec<Recovered>, Failure> {
@@ -127,8 +153,8 @@ fn interrupted(app: &App) -> Done {
     })
 }
 
-/// Finishes or rolls back everything that a crash left.
-pub fn recover(app: &App) -> Done {
+/// Finishes or rolls back everything that a crash left. `files`: also where a conversation cannot be seen.
+pub fn recover(app: &App, files: bool) -> Done {
     if app.global.dry_run {
         return interrupted(app);
     }
@@ -136,7 +162,9 @@ pub fn recover(app: &App) -> Done {
     if let Some(done) = super::forward::document(app, Verb::Recover)? {
         let done: Vec<Recovered> = serde_json::from_value(done)
             .map_err(|e| Failure::new(Kind::Failed, format!("the service's answer: {e}")))?;
-        recovered.extend(done);
+        for r in done {
+            recovered.extend(looked_at(app, r, files)?);
+        }
     }
     let Census {
         pools: _,
@@ -170,7 +198,7 @@ pub fn recover(app: &App) -> Done {
                 for e in Tools::of(&site)?.damaged()? {
                     app.out.say(format!("respool: {e}"));
                 }
-                recovered.extend(recover_site(app, &site)?);
+                recovered.extend(recover_site(app, &site, files)?);
                 site.vault.sweep()?;
             }
             Ok(None) => {}

@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::app::{App, Subject};
-use super::args::RewindArgs;
+use super::args::{ReverseArgs, RewindArgs};
 use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
-use crate::engine::{EngineError, State};
+use crate::engine::{EngineError, Selection, State};
 use crate::failure::{Explain, Kind};
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, survey};
+use crate::rewind::talk::undone;
 use crate::rewind::tools::Tools;
-use crate::rewind::{OperationKind, Outcome, Plan};
+use crate::rewind::{OperationKind, Outcome, Plan, Reach};
 use crate::sandbox::inside::refuse_inside;
 use crate::text::{count, shown_path};
 use crate::timeline::select::Selected;
@@ -24,13 +25,6 @@ const SHOWN: usize = 40;
 
 /// Goes back to a state.
 pub fn run(app: &App, args: &RewindArgs) -> Done {
-    if args.chat {
-        return Err(Failure::new(
-            Kind::Refused,
-            "the conversation of this agent cannot be moved yet",
-        )
-        .hint("restore the files alone: --files"));
-    }
     let subject = app.subject_for(&[&args.state])?;
     let target = App::state(&subject, &args.state)?;
     let State::Checkpoint(id) = target.state.clone() else {
@@ -50,6 +44,10 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         paths,
         keep_mine: args.keep_mine,
         only_turn: args.only_turn,
+        reach: args.reach(),
+        interrupt: args.interrupt,
+        access: app.access(),
+        undone: None,
     };
     let seen = survey(
         subject.timeline(),
@@ -64,11 +62,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(app, &plan));
     }
-    if let Some(b) = plan.blockers.iter().find(|b| b.stops) {
-        return Err(
-            Failure::new(Kind::Refused, b.what.clone()).hint("respool rewind --dry-run shows the plan")
-        );
-    }
+    refuse_stopped(&plan)?;
     if !app.global.yes {
         app.out.say(text(app, &plan).trim_end());
     } else if !plan.yours.is_empty() {
@@ -97,8 +91,21 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         words,
         selection,
         of: None,
+        chat: None,
     };
-    carry_out(app, &subject, &order, plan.changes.len())
+    carry_out(app, &subject, &order, &plan)
+}
+
+/// What stands in the way is named.
+fn refuse_stopped(plan: &Plan) -> Done {
+    match plan.blockers.iter().find(|b| b.stops) {
+        None => Ok(()),
+        Some(b) => {
+            let pid = b.pid.map_or_else(String::new, |p| format!("process {p}: "));
+            Err(Failure::new(Kind::Refused, format!("{pid}{}", b.what))
+                .hint("respool rewind --dry-run shows the plan"))
+        }
+    }
 }
 
 /// What an agent starts is refused; a dry run changes nothing.
@@ -132,26 +139,31 @@ fn known(subject: &Subject, target: &State, path: &Path) -> Done {
     Ok(())
 }
 
-/// `paths`: how many the plan changes.
-fn carry_out(app: &App, subject: &Subject, order: &Order, paths: usize) -> Done {
+fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan) -> Done {
     let bar = app.bar();
-    let mut outcome = Tools::of(&subject.site)?.run(order, &bar)?;
+    let mut outcome = Tools::of(&subject.site)?.run_with(order, plan.talk.as_deref(), &bar)?;
     drop(bar);
     outcome
         .notes
         .extend(subject.site.after_rewind(&outcome.operation, &order.target));
-    done(app, &outcome, order.kind, paths)
+    done(app, &outcome, order.kind, plan)
 }
 
-fn done(app: &App, o: &Outcome, kind: OperationKind, paths: usize) -> Done {
+fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
     let doc = json!({
         "operation": o.operation, "safety": o.safety, "restored": {"workspace": {"changed": o.changed}},
-        "verified": o.verified, "chat": o.chat, "resent": o.resent, "notes": o.notes,
+        "verified": o.verified, "chat": o.chat, "chat_reason": plan.chat_reason, "resent": o.resent,
+        "notes": o.notes,
     });
     app.out.result(&doc, || {
         let mut text = format!(
-            "done: {} changed, checked against the checkpoint, no difference\nto take this back: respool {}\n",
-            count(paths as u64, "path"),
+            "done: {} changed, checked against the checkpoint, no difference\n{}\nto take this back: respool {}\n",
+            count(plan.changes.len() as u64, "path"),
+            if o.chat == "kept" {
+                "the conversation is as it was"
+            } else {
+                "the conversation went back, too"
+            },
             if kind == OperationKind::Undo { "redo" } else { "undo" }
         );
         for n in &o.notes {
@@ -167,7 +179,12 @@ fn text(app: &App, plan: &Plan) -> String {
     for (i, s) in plan.steps.iter().enumerate() {
         out += &format!("  {}. {s}\n", i + 1);
     }
-    out += "  the conversation stays as it is\nchanges since then, all taken back:\n";
+    out += &match (plan.chat, &plan.chat_reason) {
+        ("kept", None) => "  the conversation stays as it is\n".to_owned(),
+        ("kept", Some(why)) => format!("  the conversation stays as it is: {why}\n"),
+        _ => String::new(),
+    };
+    out += "changes since then, all taken back:\n";
     for c in plan.changes.iter().take(SHOWN) {
         let own = plan.yours.contains(&c.path);
         out += &format!(
@@ -201,27 +218,39 @@ fn text(app: &App, plan: &Plan) -> String {
 }
 
 /// Takes back the last rewind.
-pub fn undo(app: &App, operation: Option<&str>) -> Done {
-    again(app, operation, OperationKind::Undo)
+pub fn undo(app: &App, operation: Option<&str>, reach: ReverseArgs) -> Done {
+    again(app, operation, OperationKind::Undo, reach)
 }
 
 /// Takes back the last undo.
-pub fn redo(app: &App, operation: Option<&str>) -> Done {
-    again(app, operation, OperationKind::Redo)
+pub fn redo(app: &App, operation: Option<&str>, reach: ReverseArgs) -> Done {
+    again(app, operation, OperationKind::Redo, reach)
 }
 
-fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
+fn again(app: &App, operation: Option<&str>, kind: OperationKind, reach: ReverseArgs) -> Done {
     let subject = app.subject()?;
     not_by_the_agent(app, &subject)?;
     recover_first(app, &subject.site)?;
-    let order = Tools::of(&subject.site)?.reversal(kind, operation)?;
+    let tools = Tools::of(&subject.site)?;
+    let order = tools.reversal(kind, operation)?;
     let target = Selected {
         state: State::Checkpoint(order.target.clone()),
         words: format!("the state {}", order.words),
         message: None,
         native: None,
     };
-    let scope = Scope::default();
+    let alone = matches!(&order.selection, Selection::Paths(p) if p.is_empty());
+    let scope = Scope {
+        reach: match (reach.files, alone) {
+            (true, _) => Reach::Files,
+            (_, true) => Reach::Chat,
+            _ => Reach::Auto,
+        },
+        interrupt: reach.interrupt,
+        access: app.access(),
+        undone: undone(&tools, &order)?,
+        ..Scope::default()
+    };
     let plan = survey(None, &subject.site, &target, &order.target, &scope, &app.bar())?.plan;
     if app.global.dry_run {
         return app.out.result(&json!({"plan": plan}), || text(app, &plan));
@@ -229,6 +258,7 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind) -> Done {
     if !app.global.yes {
         app.out.say(text(app, &plan).trim_end());
     }
+    refuse_stopped(&plan)?;
     app.confirm(&format!("go back to {}?", plan.target_words))?;
-    carry_out(app, &subject, &order, plan.changes.len())
+    carry_out(app, &subject, &order, &plan)
 }

@@ -18,6 +18,7 @@ mod openhands_base;
 mod openhands_event;
 mod openhands_lease;
 mod openhands_roots;
+mod openhands_stand;
 mod openhands_store;
 mod openhands_tree;
 mod openhands_v0;
@@ -35,6 +36,9 @@ use crate::text::{self, shown_path};
 pub use claude_code::{ClaudeCode, claude_words};
 pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
+pub use openhands_lease::Owner;
+pub use openhands_roots::{is_server, served_by};
+pub use openhands_stand::{Format, Place, Stand, head_now};
 pub use openhands_v0::OpenHandsV0;
 pub use openhands_v1::OpenHandsV1;
 

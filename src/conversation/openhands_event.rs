@@ -175,7 +175,9 @@ fn fact(raw: &Raw<'_>, mtime: Option<DateTime<Utc>>) -> Fact {
         }
         "ConversationStateUpdateEvent" | "ConversationErrorEvent" => Fact::Aside,
         "ActionEvent" => tool_call().map_or(Fact::Node, Fact::Call),
-        "ObservationEvent" => tool_call().map_or(Fact::Node, Fact::Outcome),
+        "ObservationEvent" | "AgentErrorEvent" | "UserRejectObservation" => {
+            tool_call().map_or(Fact::Node, Fact::Outcome)
+        }
         _ => Fact::Node,
     }
 }

@@ -1,8 +1,6 @@
 //! Whether a living agent server holds a conversation (`owner_lease.json`, SDK 1.19.1 on: renewed every 15
 //! seconds, valid for 45, removed when the server lets go of it).
 
-use std::path::Path;
-
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
@@ -30,6 +28,43 @@ struct Raw<'a> {
     owner_pid: Word<'a>,
 }
 
+/// True for a process that has not ended; one that nobody has waited for yet has.
+fn lives(pid: i32) -> bool {
+    crate::process::stat(pid).is_some_and(|s| !matches!(s.state, 'Z' | 'X'))
+}
+
+/// Who a lease names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The process, in the eyes of its own machine or container.
+    pub pid: i32,
+    /// The host that it runs on (hostile).
+    pub host: String,
+    /// It is this host, and the process lives.
+    pub here: bool,
+    /// The lease holds: nobody else may touch the store.
+    pub holds: bool,
+}
+
+/// The owner that the lease of a store names; `None` without a lease that can be read.
+pub(super) fn owner(store: &Folder) -> Option<Owner> {
+    let mut buffer = Vec::new();
+    store.read_named("owner_lease.json", &mut buffer).ok().flatten()?;
+    let mut repaired = Vec::new();
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    with_object(&buffer, &mut repaired, |raw: Raw<'_>| {
+        let pid: i32 = raw.owner_pid.text().and_then(|t| t.parse().ok()).unwrap_or(0);
+        let host = raw.owner_host.owned().unwrap_or_default();
+        Owner {
+            here: host == own.trim() && lives(pid),
+            holds: of(store) == Held::Yes,
+            pid,
+            host,
+        }
+    })
+    .ok()
+}
+
 /// Reads the lease of a store.
 pub(super) fn of(store: &Folder) -> Held {
     let mut buffer = Vec::new();
@@ -55,7 +90,7 @@ fn holds(raw: &Raw<'_>, now: DateTime<Utc>, host: &str) -> bool {
     let expires: f64 = raw.expires_at.text().and_then(|t| t.parse().ok()).unwrap_or(0.0);
     let pid: i32 = raw.owner_pid.text().and_then(|t| t.parse().ok()).unwrap_or(0);
     let here = raw.owner_host.is(host);
-    expires > now.timestamp() as f64 && (!here || Path::new("/proc").join(pid.to_string()).exists())
+    expires > now.timestamp() as f64 && (!here || lives(pid))
 }
 
 /// False if the machine was started after this instant: what was running then is not running now.

@@ -128,18 +128,27 @@ fn servers(roots: &Roots) -> Vec<PathBuf> {
         .filter(|p| is_server(&fs::read(p.join("cmdline")).unwrap_or_default()))
         .filter(|p| fs::metadata(p).map(|m| m.uid()).ok() == owner)
         .filter(|p| fs::read_link(p.join("ns/mnt")).ok() == namespace)
-        .filter_map(|p| {
-            let cwd = fs::read_link(p.join("cwd")).ok()?;
-            let env = environment(&fs::read(p.join("environ")).unwrap_or_default());
-            let set = env.get("OH_CONVERSATIONS_PATH").filter(|v| !v.is_empty());
-            let path = set.map_or(OsStr::new("workspace/conversations"), OsString::as_os_str);
-            Some(resolve(path, &roots.home, &cwd))
-        })
+        .filter_map(|p| served_at(&p, &roots.home))
         .collect()
 }
 
+/// The conversation folder of the agent server whose folder in /proc this is.
+fn served_at(process: &Path, home: &Path) -> Option<PathBuf> {
+    let cwd = fs::read_link(process.join("cwd")).ok()?;
+    let env = environment(&fs::read(process.join("environ")).unwrap_or_default());
+    let set = env.get("OH_CONVERSATIONS_PATH").filter(|v| !v.is_empty());
+    let path = set.map_or(OsStr::new("workspace/conversations"), OsString::as_os_str);
+    Some(resolve(path, home, &cwd))
+}
+
+/// The conversation folder of this process, if it is an agent server.
+pub fn served_by(pid: i32, home: &Path) -> Option<PathBuf> {
+    let process = Path::new("/proc").join(pid.to_string());
+    is_server(&fs::read(process.join("cmdline")).ok()?).then(|| served_at(&process, home))?
+}
+
 /// True for the command line of an agent server: `agent-server ...`, `python -m openhands.agent_server ...`.
-fn is_server(cmdline: &[u8]) -> bool {
+pub fn is_server(cmdline: &[u8]) -> bool {
     let mut words = cmdline.split(|&b| b == 0).take(4);
     words.any(|w| {
         let name = w.rsplit(|&b| b == b'/').next().unwrap_or(w);

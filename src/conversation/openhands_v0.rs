@@ -108,6 +108,11 @@ fn number(name: &[u8]) -> Option<u64> {
         .flatten()
 }
 
+/// The numbers of a session's events, in order.
+pub(super) fn numbers(path: &Path) -> Result<Vec<u64>> {
+    Ok(Store::open(path)?.names.into_iter().map(|(n, _)| n).collect())
+}
+
 struct Store {
     folder: Folder,
     events: Folder,

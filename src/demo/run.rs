@@ -91,6 +91,7 @@ pub fn headless(stage: &Stage, progress: &dyn Progress) -> Result<Report> {
         words,
         selection: Selection::All,
         of: None,
+        chat: None,
     };
     let outcome = tools.run(&order, progress)?;
     let before = stage

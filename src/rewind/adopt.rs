@@ -121,7 +121,7 @@ pub fn recover_adoption(pool: &Pool, id: &str) -> Result<Option<Recovered>> {
         let operation = id.to_owned();
         dir.destroy(pool)?;
         let outcome = How::RolledBack;
-        return Ok(Some(Recovered { operation, outcome }));
+        return Ok(Some(Recovered::new(operation, outcome)));
     }
     let log = Log::open(dir.path())?;
     let Some((lock, mut journal)) = cut_short(&log, || Ok(dir.record()?.path))? else {
@@ -134,7 +134,7 @@ pub fn recover_adoption(pool: &Pool, id: &str) -> Result<Option<Recovered>> {
         _ => super::untrack::again(&dir, &log, &mut journal, &record)?,
     };
     drop(lock);
-    Ok(Some(Recovered { operation, outcome }))
+    Ok(Some(Recovered::new(operation, outcome)))
 }
 
 fn track_again(

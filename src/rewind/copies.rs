@@ -190,10 +190,7 @@ pub fn recover_copy(copies: &Path, id: &str) -> Result<Option<Recovered>> {
     let dir = CopyDir::open(copies, id)?;
     if dir.is_unmade()? {
         dir.destroy()?;
-        return Ok(Some(Recovered {
-            operation: id.to_owned(),
-            outcome: How::RolledBack,
-        }));
+        return Ok(Some(Recovered::new(id.to_owned(), How::RolledBack)));
     }
     let log = Log::open(dir.path())?;
     let Some((lock, mut journal)) = super::adopt::cut_short(&log, || Ok(dir.record()?.path))? else {
@@ -213,5 +210,5 @@ pub fn recover_copy(copies: &Path, id: &str) -> Result<Option<Recovered>> {
         How::RolledBack
     };
     drop(lock);
-    Ok(Some(Recovered { operation, outcome }))
+    Ok(Some(Recovered::new(operation, outcome)))
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::chat::ChatError;
 use crate::engine::{Difference, EngineError};
 use crate::failure::{Explain, Kind};
 use crate::sandbox::freeze::FreezeError;
@@ -13,6 +14,29 @@ pub type Result<T> = std::result::Result<T, RewindError>;
 /// What can go wrong when the state of a sandbox is changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RewindError {
+    /// The conversation cannot be moved.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// All is done, but the record of it could not be closed.
+    #[error("files and conversation are as wanted, but operation {operation} could not be closed: {cause}")]
+    Unsettled {
+        /// The operation.
+        operation: String,
+        /// Why.
+        cause: Box<RewindError>,
+    },
+    /// The files are done, and the conversation is neither here nor there.
+    #[error(
+        "{cause}; it cannot be brought back now: {second}; the files are as wanted, operation {operation} waits"
+    )]
+    ChatStuck {
+        /// The operation.
+        operation: String,
+        /// Why it could not be moved.
+        cause: Box<ChatError>,
+        /// Why it could not be brought back.
+        second: Box<ChatError>,
+    },
     /// The engine failed before anything was changed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -106,7 +130,9 @@ impl Explain for RewindError {
         match self {
             Self::Engine(e) => e.kind(),
             Self::Freeze(e) => e.kind(),
+            Self::Chat(e) => e.kind(),
             Self::RolledBack { cause } if cause.kind() == Kind::Cancelled => Kind::Cancelled,
+            Self::Unsettled { .. } | Self::ChatStuck { .. } => Kind::Failed,
             Self::RolledBack { .. } | Self::Stuck { .. } | Self::Log { .. } | Self::NotEqual(_) => {
                 Kind::Failed
             }
@@ -120,6 +146,7 @@ impl Explain for RewindError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Engine(e) => e.path(),
+            Self::Chat(e) => e.path(),
             Self::RolledBack { cause } | Self::Stuck { cause, .. } => cause.path(),
             Self::NotEqual(d) => d.first().map(|d| d.path.as_path()),
             Self::Log { path, .. }
@@ -135,6 +162,8 @@ impl Explain for RewindError {
         match self {
             Self::Engine(e) => e.hint(),
             Self::Freeze(e) => e.hint(),
+            Self::Chat(e) => e.hint(),
+            Self::Unsettled { .. } | Self::ChatStuck { .. } => Some("run: respool recover".into()),
             Self::RolledBack { cause } => cause.hint(),
             Self::Stuck { safety, .. } => Some(format!(
                 "free space or stop writers, then: respool recover; or: respool rewind {safety}"

@@ -25,6 +25,8 @@ pub enum Phase {
     Planned,
     /// The safety checkpoint exists; the tree is being changed (track: content is being copied).
     Applying,
+    /// The files are done and checked, the writers go on; the conversation is being moved.
+    Chat,
     /// Track and untrack: the folder is being exchanged.
     Switching,
     /// Track and untrack: what is no longer needed is being removed.
@@ -67,6 +69,9 @@ pub struct Record {
     /// Undo and redo: the operation that it takes back.
     #[serde(default)]
     pub of: Option<String>,
+    /// What the conversation was and is to be; what stands in it belongs to the room `chat`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<serde_json::Value>,
     /// Track and untrack: the folder beside that holds the content meanwhile: path, file system id, inode.
     #[serde(default)]
     pub aside: Option<(ExactPath, u64, u64)>,
@@ -94,6 +99,7 @@ impl Record {
             safety: None,
             paths: None,
             of: None,
+            chat: None,
             aside: None,
             folder: None,
             error: None,

@@ -3,6 +3,7 @@
 pub mod adopt;
 mod aside;
 pub mod boot;
+mod both;
 pub mod copies;
 mod error;
 mod extent;
@@ -14,6 +15,7 @@ pub mod recover;
 pub mod remote;
 pub mod run;
 pub mod survey;
+pub mod talk;
 pub mod tools;
 pub mod track;
 pub mod undo;
@@ -26,14 +28,15 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::chat::Talk;
 use crate::engine::{Change, CheckpointId};
 use crate::text;
 
 /// Why a rewind cannot be done as it is, or what must be decided first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blocker {
-    /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `agent`
-    /// (the agent is at work), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
+    /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `shell` (one that an
+    /// agent left behind), `agent` (the agent is at work), `chat` (somebody holds the conversation), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
     /// not bring it back), `space`.
     pub kind: &'static str,
     /// The process, where it is one.
@@ -42,6 +45,20 @@ pub struct Blocker {
     pub what: String,
     /// True if the rewind is refused as long as it stands; false if it is only told.
     pub stops: bool,
+}
+
+/// How far a rewind reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// Files, and the conversation where it can be moved.
+    #[default]
+    Auto,
+    /// Files and conversation, or nothing.
+    Both,
+    /// Files alone.
+    Files,
+    /// The conversation alone.
+    Chat,
 }
 
 /// What a rewind will do, computed before it does anything.
@@ -68,13 +85,22 @@ pub struct Plan {
     pub not_covered: Vec<String>,
     /// What happens to the conversation: `kept`, `rewound`, `forked`.
     pub chat: &'static str,
+    /// Why it is kept although that was not asked for, one harmless line.
+    pub chat_reason: Option<String>,
+    /// How far it reaches.
+    #[serde(skip)]
+    pub reach: Reach,
+    /// How the conversation is moved.
+    #[serde(skip)]
+    pub talk: Option<Box<Talk>>,
 }
 
 impl Plan {
     /// True where a quick yes is not enough, because more than the agent's work is touched: the user's own
-    /// edits are lost, or a program that has files open is affected. Then the verb must be typed.
+    /// edits are lost, a program that has files open is affected, or the agent is interrupted. Then the verb must be typed.
     pub fn needs_word(&self) -> bool {
-        !self.yours.is_empty() || self.blockers.iter().any(|b| b.kind == "holder")
+        let others = |b: &Blocker| b.kind == "holder" || b.kind == "agent";
+        !self.yours.is_empty() || self.blockers.iter().any(others)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{Blocker, Plan};
+use super::talk::Heard;
+use super::{Blocker, Plan, Reach};
+use crate::chat::Shell;
 use crate::engine::{Change, CheckpointId, Counts, Difference};
 use crate::sandbox::holders::Holder;
 use crate::text::{count, shown, shown_path, size};
@@ -31,6 +33,12 @@ pub struct Facts {
     pub not_covered: Vec<PathBuf>,
     /// The agent is at work on this conversation.
     pub at_work: bool,
+    /// What becomes of the conversation.
+    pub heard: Heard,
+    /// How far it reaches.
+    pub reach: Reach,
+    /// Shells that an agent left behind.
+    pub shells: Vec<Shell>,
     /// What this process has no right to bring back.
     pub denied: Vec<Difference>,
     /// The checkpoints are copies, file by file.
@@ -81,7 +89,12 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
             stops: true,
         });
     }
-    for h in facts.holders.iter().filter(|h| h.open) {
+    out.extend(facts.heard.blockers.iter().cloned());
+    for h in facts
+        .holders
+        .iter()
+        .filter(|h| h.open && facts.reach != Reach::Chat)
+    {
         let name = shown(&h.comm);
         let what = if h.own {
             format!("{name} has files open, but belongs to your terminal: it is not paused")
@@ -95,7 +108,10 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
             stops: false,
         });
     }
-    out.extend(bystanders(&facts.holders));
+    out.extend(left_behind(&facts.shells));
+    let is_shell = |h: &&Holder| facts.shells.iter().any(|s| s.pid == h.pid);
+    let others: Vec<Holder> = facts.holders.iter().filter(|h| !is_shell(h)).cloned().collect();
+    out.extend(bystanders(&others));
     for path in facts.not_covered.iter().take(NAMED) {
         let what = format!("{} is not covered: it stays as it is", shown_path(path));
         out.push(Blocker {
@@ -137,6 +153,21 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
     out
 }
 
+/// One line for each tmux server of an agent whose shells are still here.
+fn left_behind(shells: &[Shell]) -> Vec<Blocker> {
+    let servers: BTreeSet<i32> = shells.iter().map(|s| s.server).collect();
+    let line = |server: i32| Blocker {
+        kind: "shell",
+        pid: Some(server),
+        what: format!(
+            "a tmux server of OpenHands still has a shell in this folder: it outlives an agent that was killed; \
+             if none is at work, end it: kill {server}"
+        ),
+        stops: false,
+    };
+    servers.into_iter().map(line).collect()
+}
+
 /// Programs that only stand in the workspace, in one line: nothing is done to them. Those of the user's own
 /// terminal and respool itself are not told.
 fn bystanders(holders: &[Holder]) -> Option<Blocker> {
@@ -165,7 +196,12 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
         None => place,
         Some(paths) => paths.iter().map(|p| shown_path(p)).collect::<Vec<_>>().join(", "),
     };
-    let mut steps = Vec::new();
+    let mut steps: Vec<String> = facts.heard.interrupt.iter().cloned().collect();
+    if facts.reach == Reach::Chat {
+        steps.push("take a safety checkpoint of the state now; the files stay as they are".into());
+        steps.extend(facts.heard.step.clone());
+        return steps;
+    }
     let held = facts.holders.iter().filter(|h| h.open && !h.own).count();
     if held > 0 {
         steps.push(format!("pause {}", count(held as u64, "process")));
@@ -186,6 +222,10 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
     if held > 0 {
         steps.push("let the paused processes go on".into());
     }
+    if let Some(step) = &facts.heard.step {
+        steps.push(step.clone());
+        steps.push("if that fails, take the files back, too".into());
+    }
     steps
 }
 
@@ -201,7 +241,10 @@ pub fn plan(facts: &Facts) -> Option<Plan> {
         changes: facts.changes.clone(),
         blockers: blockers(facts),
         not_covered: facts.not_covered.iter().map(|p| shown_path(p)).collect(),
-        chat: "kept",
+        chat: if facts.heard.moves { "rewound" } else { "kept" },
+        chat_reason: facts.heard.why.clone(),
+        reach: facts.reach,
+        talk: facts.heard.talk.clone().map(Box::new),
     })
 }
 

@@ -17,6 +17,8 @@ pub enum How {
     Finished,
     /// Everything is as it was before it.
     RolledBack,
+    /// Its files are done; what became of its conversation is for its owner to see.
+    Waits,
 }
 
 /// One recovered operation.
@@ -26,6 +28,24 @@ pub struct Recovered {
     pub operation: String,
     /// What became of it.
     pub outcome: How,
+    /// Why it waits, one harmless line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The sandbox, of one that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+}
+
+impl Recovered {
+    /// What became of an operation.
+    pub fn new(operation: String, outcome: How) -> Self {
+        Self {
+            operation,
+            outcome,
+            why: None,
+            sandbox: None,
+        }
+    }
 }
 
 impl Ground<'_> {
@@ -50,13 +70,14 @@ impl Ground<'_> {
                     other => return Err(other),
                 }
             }
+            Phase::Chat => How::Waits,
             // no safety checkpoint is recorded: nothing had been changed
             _ => {
                 self.log.close(&mut record, OperationState::RolledBack)?;
                 How::RolledBack
             }
         };
-        Ok(Some(Recovered { operation, outcome }))
+        Ok(Some(Recovered::new(operation, outcome)))
     }
 
     fn finish_or_take_back(&self, record: &mut Record, progress: &dyn Progress) -> Result<How> {

@@ -29,17 +29,26 @@ pub enum Operate {
     Reversal(OperationKind, Option<String>),
     /// A rewind, undo or redo.
     Run(Order),
+    /// Closes one that was held open for its conversation.
+    Settle {
+        /// Its id.
+        operation: String,
+        /// The conversation was moved; else the files go back, too.
+        done: bool,
+        /// What went wrong with it.
+        why: String,
+    },
 }
 
 impl Operate {
     /// True if it changes files, so that an agent must not order it.
     pub fn goes_back(&self) -> bool {
-        matches!(self, Self::Run(_))
+        matches!(self, Self::Run(_) | Self::Settle { .. })
     }
 
     /// True if what is in the sandbox's folder may change by it.
     pub fn writes(&self) -> bool {
-        matches!(self, Self::Recover | Self::Checkpoint(_) | Self::Run(_))
+        matches!(self, Self::Recover | Self::Checkpoint(_)) || self.goes_back()
     }
 }
 
@@ -56,6 +65,9 @@ pub fn answer(site: &Site, ask: &Operate, progress: &dyn Progress) -> Result<Val
             serde_json::to_value(tools.reversal(*kind, operation.as_deref())?)
         }
         Operate::Run(order) => serde_json::to_value(tools.run(order, progress)?),
+        Operate::Settle { operation, done, why } => {
+            serde_json::to_value(tools.settle(operation, *done, why)?)
+        }
     };
     value.map_err(|e| RewindError::NoOperation(format!("the answer cannot be written: {e}")))
 }

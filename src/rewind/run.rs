@@ -47,6 +47,10 @@ pub struct Order {
     pub selection: Selection,
     /// Undo and redo: the operation taken back.
     pub of: Option<String>,
+    /// What the conversation was and is to be: once the files are checked the record is held open until
+    /// [`Ground::settle`] says what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<serde_json::Value>,
 }
 
 impl Ground<'_> {
@@ -62,6 +66,7 @@ impl Ground<'_> {
         record.target = Some(order.target.clone());
         record.words = Some(order.words.clone());
         record.of.clone_from(&order.of);
+        record.chat.clone_from(&order.chat);
         record.set_selection(&order.selection);
         self.log.begin(&mut record)?;
         fault_point("rewind-planned");
@@ -75,6 +80,30 @@ impl Ground<'_> {
         match self.carry_out(&mut record, &mut frozen, progress) {
             Ok(outcome) => Ok(outcome),
             Err(cause) => Err(self.take_back(&mut record, &mut frozen, cause)),
+        }
+    }
+
+    /// Closes an operation that was held open for its conversation: that was moved (`done`), or it stays as it was
+    /// and the files go back, too. `why`: what went wrong with it.
+    pub fn settle(&self, _lock: &Lock, operation: &str, done: bool, why: &str) -> Result<()> {
+        let open = self.log.interrupted()?;
+        let held = open.filter(|r| r.id == operation && r.phase == Phase::Chat);
+        let mut record = held.ok_or_else(|| {
+            RewindError::NoOperation(format!(
+                "operation {} does not wait for its conversation",
+                shown(operation)
+            ))
+        })?;
+        if done {
+            self.finish(&mut record)?;
+            fault_point("rewind-settled");
+            return Ok(());
+        }
+        let mut frozen = self.freeze.freeze()?;
+        let cause = RewindError::NoOperation(why.to_owned());
+        match self.take_back(&mut record, &mut frozen, cause) {
+            RewindError::RolledBack { .. } => Ok(()),
+            other => Err(other),
         }
     }
 
@@ -119,8 +148,13 @@ impl Ground<'_> {
         let from = State::Checkpoint(safety.clone());
         let changed = self.restore_and_check(record, &from, frozen, progress)?;
         fault_point("rewind-checked");
-        self.finish(record)?;
-        fault_point("rewind-closed");
+        if record.chat.is_some() {
+            self.log.advance(record, Phase::Chat)?;
+            fault_point("rewind-held");
+        } else {
+            self.finish(record)?;
+            fault_point("rewind-closed");
+        }
         Ok(Outcome {
             operation: record.id.clone(),
             safety,

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::journal::Record;
 use super::plan::{Facts, narrowed, plan, within};
+use super::talk::hear;
 use super::tools::Tools;
-use super::{OperationKind, OperationState, Plan, Result, RewindError};
+use super::{OperationKind, OperationState, Plan, Reach, Result, RewindError};
+use crate::chat::{self, Access};
 use crate::engine::{Change, Checkpoint, CheckpointId, EngineError, Selection, State};
 use crate::progress::Progress;
 use crate::sandbox::site::Site;
@@ -24,6 +26,14 @@ pub struct Scope {
     pub keep_mine: bool,
     /// Only what the message's own turn changed.
     pub only_turn: bool,
+    /// Files, conversation, or both.
+    pub reach: Reach,
+    /// Interrupt the agent, if it is at work.
+    pub interrupt: bool,
+    /// What is known of the agent's servers; `None` where conversations cannot be moved from here.
+    pub access: Option<Access>,
+    /// Undo and redo: what the operation that is taken back did to the conversation.
+    pub undone: Option<chat::Change>,
 }
 
 /// A plan, and what it selects.
@@ -216,6 +226,9 @@ pub fn survey(
         .changes(&State::Checkpoint(id.clone()), &State::Now, true, progress)?;
     let between = timeline.map_or_else(|| Ok(Vec::new()), |t| between(t, site, id, progress))?;
     let mut changes = narrowed(all, scope.paths.as_deref());
+    if scope.reach == Reach::Chat {
+        changes.clear();
+    }
     if scope.keep_mine {
         let own = both_names(&between);
         changes = without(changes, |c| own.contains(&c.path) || own.contains(c.old_path()));
@@ -230,7 +243,9 @@ pub fn survey(
         )?);
         changes = without(changes, |c| !own.contains(&c.path) && !own.contains(c.old_path()));
     }
-    let selection = if scope.keep_mine || scope.only_turn {
+    let selection = if scope.reach == Reach::Chat {
+        Selection::Paths(Vec::new())
+    } else if scope.keep_mine || scope.only_turn {
         Selection::Paths(both_names(&changes).into_iter().collect())
     } else {
         scope.paths.clone().map_or(Selection::All, Selection::Paths)
@@ -238,6 +253,14 @@ pub fn survey(
     let holders = site.holders()?;
     // a store may say "running" long after its agent was killed: somebody must be there, too
     let somebody = holders.iter().any(|h| !h.own);
+    let heard = hear(timeline, site, target, id, scope)?;
+    let pids: Vec<i32> = holders.iter().map(|h| h.pid).collect();
+    // those of an agent that lives are its own affair
+    let shells = if heard.at_work.is_some() {
+        Vec::new()
+    } else {
+        chat::shells(&pids)
+    };
     let facts = Facts {
         sandbox: site.record.id.clone(),
         workspace: site.path().to_owned(),
@@ -248,7 +271,10 @@ pub fn survey(
         between,
         holders,
         not_covered: site.not_covered_by(id)?,
-        at_work: timeline.is_some_and(|t| t.at_work) && somebody,
+        at_work: heard.at_work.is_none() && timeline.is_some_and(|t| t.at_work) && somebody,
+        heard,
+        reach: scope.reach,
+        shells,
         denied: site.vault.denied(id, &selection, progress)?,
         copied: site.copied(),
         low_space: None,

@@ -5,11 +5,13 @@ use serde::de::DeserializeOwned;
 
 use super::error::{Result, RewindError};
 use super::journal::{Log, Record};
-use super::recover::Recovered;
+use super::recover::{How, Recovered};
 use super::remote::Operate;
 use super::run::{Ground, Order};
-use super::{OperationKind, OperationState, Outcome, undo};
+use super::{OperationKind, OperationState, Outcome, both, undo};
+use crate::chat::{self, Access, Hand, Talk};
 use crate::engine::{Checkpoint, NewCheckpoint};
+use crate::process::fault_point;
 use crate::progress::{Progress, Silent};
 use crate::sandbox::freeze::StopHolders;
 use crate::sandbox::remote::{Ask, Remote, typed};
@@ -30,6 +32,14 @@ fn far<T: DeserializeOwned>(remote: &Remote, ask: &Operate, progress: &dyn Progr
     let ask = serde_json::to_value(ask)
         .map_err(|e| RewindError::NoOperation(format!("the question cannot be written: {e}")))?;
     Ok(typed(remote.ask(Ask::Operate(ask), progress)?)?)
+}
+
+/// In whose name the conversation of a sandbox is touched: its owner's.
+pub fn hand(site: &Site) -> Hand {
+    Hand {
+        uid: site.record.uid,
+        gid: site.record.gid,
+    }
 }
 
 impl<'a> Tools<'a> {
@@ -122,6 +132,73 @@ impl<'a> Tools<'a> {
         let lock = ground.lock()?;
         still_fits(log, order)?;
         ground.run(&lock, order, progress)
+    }
+
+    /// As [`Tools::run`], with the conversation: all or nothing. Without one the files alone.
+    pub fn run_with(&self, order: &Order, talk: Option<&Talk>, progress: &dyn Progress) -> Result<Outcome> {
+        let Some(talk) = talk else {
+            return self.run(order, progress);
+        };
+        let prepared = chat::prepare(talk, progress)?;
+        let mut order = order.clone();
+        order.chat = Some(prepared.change.kept()?);
+        fault_point("chat-prepared");
+        let (log, freeze) = match &self.at {
+            At::Here { log, freeze } => (log, freeze),
+            At::There(_) => {
+                let outcome = self.run(&order, progress)?;
+                let settle = |id: &str, done, why: &str| self.settle(id, done, why);
+                return both::moved(&prepared, outcome, progress, &settle);
+            }
+        };
+        // here the sandbox is locked from the first step to the last
+        let ground = self.ground(log, freeze);
+        self.site.vault.guard()?;
+        let lock = ground.lock()?;
+        still_fits(log, &order)?;
+        let outcome = ground.run(&lock, &order, progress)?;
+        let settle = |id: &str, done, why: &str| ground.settle(&lock, id, done, why);
+        both::moved(&prepared, outcome, progress, &settle)
+    }
+
+    /// Closes an operation that was held open for its conversation.
+    pub fn settle(&self, operation: &str, done: bool, why: &str) -> Result<()> {
+        let (log, freeze) = match &self.at {
+            At::Here { log, freeze } => (log, freeze),
+            At::There(remote) => {
+                let ask = Operate::Settle {
+                    operation: operation.to_owned(),
+                    done,
+                    why: why.to_owned(),
+                };
+                return far(remote, &ask, &Silent);
+            }
+        };
+        let ground = self.ground(log, freeze);
+        let lock = ground.lock()?;
+        ground.settle(&lock, operation, done, why)
+    }
+
+    /// As [`Tools::recover`]; of an operation that waits for its conversation a look at that tells what became of
+    /// it. `give_up`: where that cannot be told, the files go back, and the conversation is left as it is.
+    pub fn recover_with(
+        &self,
+        access: &Access,
+        give_up: bool,
+        progress: &dyn Progress,
+    ) -> Result<Option<Recovered>> {
+        let recovered = self.recover(progress)?;
+        let Some(waiting) = recovered.as_ref().filter(|r| r.outcome == How::Waits) else {
+            return Ok(recovered);
+        };
+        let records = self.records()?;
+        let kept = records
+            .into_iter()
+            .find(|r| r.id == waiting.operation)
+            .and_then(|r| r.chat);
+        let (operation, hand) = (waiting.operation.clone(), hand(self.site));
+        let settle = |id: &str, done, why: &str| self.settle(id, done, why);
+        both::recovered(operation, kept, (access, hand, give_up), &settle).map(Some)
     }
 
     /// What an undo or redo does.

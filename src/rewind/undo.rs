@@ -23,7 +23,12 @@ fn order(kind: OperationKind, taken: &Record, of: &Record) -> Result<Order> {
         kind,
         target,
         words,
-        selection: Selection::All,
+        // one that moved the conversation alone is taken back alone
+        selection: match taken.paths.as_deref() {
+            Some([]) => taken.selection(),
+            _ => Selection::All,
+        },
+        chat: None,
         of: Some(taken.id.clone()),
     })
 }

@@ -160,7 +160,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
         Ok(How::RolledBack) => RewindError::RolledBack {
             cause: Box::new(cause),
         },
-        Ok(How::Finished) => cause,
+        Ok(How::Finished | How::Waits) => cause,
         Err(second) => RewindError::Stuck {
             cause: Box::new(cause),
             second: Box::new(second),

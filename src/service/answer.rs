@@ -320,6 +320,12 @@ impl View {
                 refuse_inside(self.peer.pid, site).map_err(report)?;
                 Operate::Run(fitting(order)?)
             }
+            Operate::Settle { operation, done, why } => {
+                refuse_inside(self.peer.pid, site).map_err(report)?;
+                short(&operation)?;
+                let why: String = crate::text::shown(&why).chars().take(TEXT / 4).collect();
+                Operate::Settle { operation, done, why }
+            }
             other => other,
         };
         operate(site, &order, progress).map_err(report)
@@ -379,6 +385,10 @@ fn fitting(order: Order) -> Result<Order, Report> {
         return Err(refused("a rewind takes back no operation", None));
     }
     short(&order.words)?;
+    if let Some(chat) = &order.chat {
+        // kept as it is; who orders it reads it again
+        short(&chat.to_string())?;
+    }
     if let Selection::Paths(paths) = &order.selection {
         let inside = |p: &Path| {
             p.components()

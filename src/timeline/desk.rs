@@ -55,6 +55,20 @@ impl Desk {
         Ok(self.join(conversation, found))
     }
 
+    /// As [`Desk::open`], of a conversation that the user says works in this folder: it counts where the store names
+    /// none.
+    pub fn open_in(
+        &self,
+        found: &Found,
+        workspace: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Opened, ConversationError> {
+        let mut conversation = found.0.read(&found.1, progress)?;
+        let own = &mut conversation.summary.workspace;
+        own.get_or_insert_with(|| workspace.to_owned());
+        Ok(self.join(conversation, found))
+    }
+
     /// The newest messages alone, quickly.
     pub fn tail(&self, found: &Found, rows: usize) -> Result<Opened, ConversationError> {
         Ok(self.join(found.0.tail(&found.1, rows)?, found))

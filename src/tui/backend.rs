@@ -9,7 +9,7 @@ use crate::engine::{Change, CheckpointId, Counts, PartKind};
 use crate::failure::{Explain, Kind};
 use crate::progress::Progress;
 use crate::rewind::offer::{Offer, VaultKind};
-use crate::rewind::{Operation, OperationKind, OperationState, Outcome, Plan};
+use crate::rewind::{Operation, OperationKind, OperationState, Outcome, Plan, Reach};
 use crate::text;
 use crate::timeline::Timeline;
 
@@ -153,7 +153,7 @@ pub trait Backend: Send + Sync + 'static {
         progress: &dyn Progress,
     ) -> Result<Vec<Version>>;
     /// What a rewind to `target` will do. Changes nothing.
-    fn plan(&self, store: &Path, target: &StateRef, progress: &dyn Progress) -> Result<Plan>;
+    fn plan(&self, store: &Path, target: &StateRef, reach: Reach, progress: &dyn Progress) -> Result<Plan>;
     /// Does it.
     fn rewind(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome>;
     /// Takes a rewind (or a redo) back.
@@ -174,13 +174,9 @@ pub trait Backend: Send + Sync + 'static {
     /// What the next undo or redo takes back, and what that will do. Changes nothing.
     fn reversal(&self, store: &Path, direction: Direction, progress: &dyn Progress) -> Result<Reversal> {
         let operations = self.operations(store)?;
-        let operation = candidate(&operations, direction).cloned().ok_or_else(|| {
-            let what = match direction {
-                Direction::Undo => "there is no rewind to undo",
-                Direction::Redo => "there is nothing to redo",
-            };
-            Failure::new(Kind::NotFound, what, None)
-        })?;
+        let operation = candidate(&operations, direction)
+            .cloned()
+            .ok_or_else(|| nothing(direction))?;
         let safety = operation.safety.clone().ok_or_else(|| {
             Failure::new(
                 Kind::Damaged,
@@ -188,9 +184,18 @@ pub trait Backend: Send + Sync + 'static {
                 None,
             )
         })?;
-        let plan = self.plan(store, &StateRef::Checkpoint(safety), progress)?;
+        let plan = self.plan(store, &StateRef::Checkpoint(safety), Reach::Auto, progress)?;
         Ok(Reversal { operation, plan })
     }
+}
+
+/// There is nothing to take back.
+pub fn nothing(direction: Direction) -> Failure {
+    let what = match direction {
+        Direction::Undo => "there is no rewind to undo",
+        Direction::Redo => "there is nothing to redo",
+    };
+    Failure::new(Kind::NotFound, what, None)
 }
 
 /// The operation that the next undo or redo takes back. `operations` is newest first. A redo is offered

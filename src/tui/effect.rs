@@ -15,8 +15,8 @@ use super::terminal;
 use crate::engine::{Change, PartKind};
 use crate::failure::Kind;
 use crate::progress::{CancelFlag, Progress};
-use crate::rewind::Plan;
 use crate::rewind::offer::{Offer, VaultKind};
+use crate::rewind::{Plan, Reach};
 
 /// Something to be done outside of `update`.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub enum Work {
     Changes(PathBuf, StateRef, StateRef),
     Diff(PathBuf, StateRef, StateRef, Box<Change>),
     Versions(PathBuf, PartKind, PathBuf),
-    Plan(PathBuf, StateRef),
+    Plan(PathBuf, StateRef, Reach),
     Reversal(PathBuf, Direction),
     Rewind(PathBuf, Arc<Plan>),
     Reverse(PathBuf, Direction, String),
@@ -301,7 +301,7 @@ fn answer(backend: &dyn Backend, job: &Job, send: &UnboundedSender<Msg>) -> Repl
         Work::Changes(store, from, to) => Reply::Changes(b.changes(store, from, to, &report)),
         Work::Diff(store, from, to, change) => Reply::Diff(b.file_diff(store, from, to, change)),
         Work::Versions(store, part, path) => Reply::Versions(b.file_versions(store, *part, path, &report)),
-        Work::Plan(store, target) => Reply::Plan(b.plan(store, target, &report).map(Arc::new)),
+        Work::Plan(store, target, reach) => Reply::Plan(b.plan(store, target, *reach, &report).map(Arc::new)),
         Work::Reversal(store, way) => Reply::Reversal(b.reversal(store, *way, &report).map(Box::new)),
         Work::Rewind(store, plan) => Reply::Outcome(b.rewind(store, plan, &report)),
         Work::Reverse(store, Direction::Undo, op) => Reply::Outcome(b.undo(store, op, &report)),

@@ -77,6 +77,7 @@ pub enum Action {
     Undo,
     Redo,
     Confirm,
+    Reach,
     Track,
     TrackHere,
     OtherVault,

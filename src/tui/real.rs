@@ -8,9 +8,11 @@ use std::time::Instant;
 use notify::{RecursiveMode, Watcher};
 
 use super::backend::{
-    Backend, Failure, Result, RowCounts, StateRef, Taken, TrackedHere, Version, WatchGuard,
+    Backend, Direction, Failure, Result, Reversal, RowCounts, StateRef, Taken, TrackedHere, Version,
+    WatchGuard, candidate, nothing,
 };
 use super::tracking::{self, User};
+use crate::chat::Access;
 use crate::conversation::Summary;
 use crate::conversation::elsewhere::{self, Shelf, Stamp};
 use crate::diff::{FileDiff, Limits, file_diff};
@@ -24,8 +26,9 @@ use crate::rewind::journal::Record;
 use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, own_changes, survey};
+use crate::rewind::talk::{hear, undone};
 use crate::rewind::tools::Tools;
-use crate::rewind::{Operation, OperationKind, Outcome, Plan};
+use crate::rewind::{Operation, OperationKind, Outcome, Plan, Reach};
 use crate::sandbox::inside::refuse_inside;
 use crate::sandbox::remote::{Ask, Remote};
 use crate::sandbox::site::Site;
@@ -37,6 +40,7 @@ use crate::timeline::select::{self, Selected};
 pub struct RealBackend {
     desk: Desk,
     user: User,
+    access: Option<Access>,
     last: Mutex<HashMap<PathBuf, Arc<Opened>>>,
 }
 
@@ -46,6 +50,7 @@ impl RealBackend {
         Self {
             desk,
             user: User::default(),
+            access: None,
             last: Mutex::new(HashMap::new()),
         }
     }
@@ -55,6 +60,41 @@ impl RealBackend {
     pub fn working_for(mut self, user: User) -> Self {
         self.user = user;
         self
+    }
+
+    /// Moves conversations, too, with what is known of the servers of agents.
+    #[must_use]
+    pub fn reaching(mut self, access: Option<Access>) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// What a crash left is finished or taken back.
+    fn recover(&self, tools: &Tools<'_>, progress: &dyn Progress) -> Result<()> {
+        match &self.access {
+            Some(access) => tools.recover_with(access, false, progress)?,
+            None => tools.recover(progress)?,
+        };
+        Ok(())
+    }
+
+    /// How far a plan reaches. An agent at work is interrupted: that takes the typed word.
+    fn scope(&self, reach: Reach) -> Scope {
+        Scope {
+            reach,
+            interrupt: true,
+            access: self.access.clone(),
+            ..Scope::default()
+        }
+    }
+
+    /// As [`RealBackend::scope`], of an undo or a redo.
+    fn reverse_scope(&self, tools: &Tools<'_>, order: &Order) -> Result<Scope> {
+        let alone = matches!(&order.selection, Selection::Paths(p) if p.is_empty());
+        Ok(Scope {
+            undone: undone(tools, order)?,
+            ..self.scope(if alone { Reach::Chat } else { Reach::Auto })
+        })
     }
 
     fn read(&self, store: &Path, progress: &dyn Progress) -> Result<Arc<Opened>> {
@@ -125,8 +165,13 @@ fn order(plan: &Plan) -> Order {
         kind: OperationKind::Rewind,
         target: plan.target.clone(),
         words: format!("to {}", plan.target_words),
-        selection: Selection::All,
+        selection: if plan.reach == Reach::Chat {
+            Selection::Paths(Vec::new())
+        } else {
+            Selection::All
+        },
         of: None,
+        chat: None,
     }
 }
 
@@ -241,7 +286,7 @@ impl Backend for RealBackend {
         Ok(out)
     }
 
-    fn plan(&self, store: &Path, target: &StateRef, progress: &dyn Progress) -> Result<Plan> {
+    fn plan(&self, store: &Path, target: &StateRef, reach: Reach, progress: &dyn Progress) -> Result<Plan> {
         let opened = self.read(store, progress)?;
         let target = selected(&opened, target)?;
         let State::Checkpoint(id) = target.state.clone() else {
@@ -253,7 +298,7 @@ impl Backend for RealBackend {
             &site,
             &target,
             &id,
-            &Scope::default(),
+            &self.scope(reach),
             progress,
         )?
         .plan)
@@ -264,8 +309,9 @@ impl Backend for RealBackend {
         let site = self.fresh_site(&opened)?;
         refuse_inside(std::process::id() as i32, &site)?;
         let tools = Tools::of(&site)?;
-        tools.recover(progress)?;
-        Ok(finished(&site, tools.run(&order(plan), progress)?, &plan.target))
+        self.recover(&tools, progress)?;
+        let outcome = tools.run_with(&order(plan), plan.talk.as_deref(), progress)?;
+        Ok(finished(&site, outcome, &plan.target))
     }
 
     fn undo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
@@ -274,6 +320,33 @@ impl Backend for RealBackend {
 
     fn redo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
         self.reverse(store, OperationKind::Redo, operation, progress)
+    }
+
+    fn reversal(&self, store: &Path, direction: Direction, progress: &dyn Progress) -> Result<Reversal> {
+        let operations = self.operations(store)?;
+        let operation = candidate(&operations, direction)
+            .cloned()
+            .ok_or_else(|| nothing(direction))?;
+        let opened = self.read(store, progress)?;
+        let site = self.fresh_site(&opened)?;
+        let tools = Tools::of(&site)?;
+        let kind = match direction {
+            Direction::Undo => OperationKind::Undo,
+            Direction::Redo => OperationKind::Redo,
+        };
+        let order = tools.reversal(kind, Some(&operation.id))?;
+        let scope = self.reverse_scope(&tools, &order)?;
+        let timeline = Some(&opened.timeline);
+        let plan = survey(
+            timeline,
+            &site,
+            &target_of(&order),
+            &order.target,
+            &scope,
+            progress,
+        )?
+        .plan;
+        Ok(Reversal { operation, plan })
     }
 
     fn track_plan(&self, dir: &Path, vault: Option<VaultKind>, progress: &dyn Progress) -> Result<Offer> {
@@ -288,7 +361,7 @@ impl Backend for RealBackend {
         let opened = self.known(store)?;
         let site = self.fresh_site(&opened)?;
         let tools = Tools::of(&site)?;
-        tools.recover(&Silent)?;
+        self.recover(&tools, &Silent)?;
         let mut new = NewCheckpoint::of(CheckpointKind::Manual, How::Command);
         new.conversation = Some(opened.conversation.summary.id.clone());
         let warning = site.before_checkpoint(new.kind);
@@ -419,9 +492,26 @@ impl RealBackend {
         let site = self.fresh_site(&opened)?;
         refuse_inside(std::process::id() as i32, &site)?;
         let tools = Tools::of(&site)?;
-        tools.recover(progress)?;
+        self.recover(&tools, progress)?;
         let order = tools.reversal(kind, Some(operation))?;
-        Ok(finished(&site, tools.run(&order, progress)?, &order.target))
+        let scope = self.reverse_scope(&tools, &order)?;
+        let target = target_of(&order);
+        let heard = hear(None, &site, &target, &order.target, &scope)?;
+        if let Some(b) = heard.blockers.iter().find(|b| b.stops) {
+            return Err(Failure::new(Kind::Refused, b.what.clone(), None));
+        }
+        let outcome = tools.run_with(&order, heard.talk.as_ref(), progress)?;
+        Ok(finished(&site, outcome, &order.target))
+    }
+}
+
+/// Where an undo or a redo goes.
+fn target_of(order: &Order) -> Selected {
+    Selected {
+        state: State::Checkpoint(order.target.clone()),
+        words: format!("the state {}", order.words),
+        message: None,
+        native: None,
     }
 }
 

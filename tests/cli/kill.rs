@@ -29,7 +29,14 @@ const REWIND: &[&str] = &[
     "rewind-closed",
 ];
 /// Reached only where something fails, on the copy vault, or by an ordinary user: in tests of their own.
-const ELSEWHERE: &[&str] = &["rewind-rolling-back", "checkpoint-read", "checkpoint-moved"];
+const ELSEWHERE: &[&str] = &[
+    "rewind-rolling-back",
+    "checkpoint-read",
+    "checkpoint-moved",
+    "aside-removing",
+    "restore-moving",
+    "restore-written",
+];
 
 /// What comes after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +66,23 @@ fn names_in(dir: &Path, out: &mut BTreeSet<String>) {
 fn every_fault_point_of_the_sources_is_in_a_list() {
     let mut names = BTreeSet::new();
     names_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut names);
-    let lists = [CHECKPOINT, LOOK, REWIND, TRACK, EXCHANGE, UNTRACK, ELSEWHERE];
+    let chat = [
+        crate::chat_kill::HEAD,
+        crate::chat_kill::CUT,
+        crate::chat_kill::BACK,
+        crate::chat_kill::ELSEWHERE,
+    ]
+    .concat();
+    let lists = [
+        &chat[..],
+        CHECKPOINT,
+        LOOK,
+        REWIND,
+        TRACK,
+        EXCHANGE,
+        UNTRACK,
+        ELSEWHERE,
+    ];
     let known = |n: &String| lists.iter().any(|l| l.iter().any(|k| k.starts_with(n.as_str())));
     let missing: Vec<&String> = names.iter().filter(|n| !known(n)).collect();
     assert!(names.len() > 30 && missing.is_empty(), "{missing:?}");

@@ -236,8 +236,19 @@ impl Lab {
         c
     }
 
-    /// With `--json` and the conversation, unless another subject is named.
+    /// With `--json` and the conversation, unless another subject is named. Rewinds are of the files alone where
+    /// nothing else is asked for: the store grows from a fixture, message by message.
     pub fn json_command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        let mut c = self.whole_command(args);
+        let word = |w: &str| args.iter().any(|a| a.as_ref() == w);
+        if (word("rewind") || word("restore")) && !["--files", "--both", "--chat"].iter().any(|f| word(f)) {
+            c.arg("--files");
+        }
+        c
+    }
+
+    /// As [`Lab::json_command`], with conversations as they come.
+    pub fn whole_command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut c = self.command();
         c.arg("--json");
         if !args

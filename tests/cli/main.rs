@@ -9,8 +9,12 @@ mod manifest;
 mod screen;
 
 mod actors;
+mod agent_server;
 mod boot;
 mod busy;
+mod chat;
+mod chat_kill;
+mod chat_server;
 mod config;
 mod contract;
 mod copies;

@@ -205,6 +205,9 @@ fn without_root_it_says_so_and_makes_nothing() {
     let btrfs = rows.iter().find(|r| r["check"] == "vault-btrfs").expect("a row");
     assert_eq!(
         (btrfs["ok"].as_bool(), btrfs["hint"].as_str()),
-        (Some(false), Some("sudo respool track /"))
+        (
+            Some(false),
+            Some("sudo respool track /   (or start the service, below)")
+        )
     );
 }

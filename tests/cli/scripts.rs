@@ -52,6 +52,13 @@ const ACTIONS: &[(&str, &[&[&str]])] = &[
     ("track-here", &[&["sandboxes"]]),
     ("other-vault", &[&["sandboxes"]]),
     ("redo", &[&["--dry-run", "redo"], &["--yes", "redo"]]),
+    (
+        "reach",
+        &[
+            &["--dry-run", "rewind", "2", "--both"],
+            &["--dry-run", "rewind", "2", "--chat"],
+        ],
+    ),
     ("confirm", &[&["--yes", "rewind", "1", "--files"]]),
     ("switch", &[&["conversations"]]),
     ("filter", &[&["timeline"]]),

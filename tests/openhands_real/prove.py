@@ -21,6 +21,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE.parent / "recorder"))
 
 import mock_llm  # noqa: E402
+import prove_chat  # noqa: E402
 import story  # noqa: E402
 import trace_tree as trace  # noqa: E402
 
@@ -449,16 +450,19 @@ def main():
     parser.add_argument("scratch")
     parser.add_argument("--cli")
     parser.add_argument("--server", metavar="PYTHON")
-    parser.add_argument("--only", choices=["hook", "not-tracked", "watcher", "both", "cli", "server"])
+    parser.add_argument("--only", choices=["hook", "not-tracked", "watcher", "both", "chat", "cli", "chat-cli",
+                                           "server", "chat-server"])
     args = parser.parse_args()
     proof = Proof(args)
     try:
         steps = {"hook": proof.by_hook, "not-tracked": proof.not_tracked, "watcher": proof.by_watcher,
-                 "both": proof.by_both}
+                 "both": proof.by_both, "chat": lambda: prove_chat.by_sdk(proof)}
         if args.cli:
             steps["cli"] = lambda: proof.by_cli(args.cli)
+            steps["chat-cli"] = lambda: prove_chat.by_cli(proof, args.cli)
         if args.server:
             steps["server"] = lambda: proof.by_server(args.server)
+            steps["chat-server"] = lambda: prove_chat.by_server(proof, args.server)
         for name in [args.only] if args.only else steps:
             steps[name]()
     finally:

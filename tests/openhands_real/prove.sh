@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Proves a respool binary against the real OpenHands: the SDK by hook and by watcher, the command line tool by hook,
-# the agent server by both.
+# the agent server by both; and that a conversation goes back with the files, by what the model gets afterwards.
+# STEP: hook, not-tracked, watcher, both, chat, cli, chat-cli, server, chat-server.
 # Needs root, tmux, and Python 3.12 or later. Takes a few minutes the first time (it fetches OpenHands from PyPI).
 #
-#   prove.sh RESPOOL [--venv DIR] [--cli-venv DIR] [--server-venv DIR] [--only hook|not-tracked|watcher|both|cli|server]
+#   prove.sh RESPOOL [--venv DIR] [--cli-venv DIR] [--server-venv DIR] [--only STEP]
 #
 # The folders hold the virtual environments of the SDK, of `openhands==1.16.0` and of the agent server; what is missing is
 # made. Without --cli-venv or --server-venv that part is left out, which is said. PYTHON names the interpreter (default

@@ -57,8 +57,8 @@ def arguments(request, step):
     return step["args"]
 
 
-def serve(script):
-    """Starts the server in a thread; returns it, its port is server.server_port."""
+def serve(script, log=None):
+    """Starts the server in a thread; returns it, its port is server.server_port. Each request is added to `log`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -68,6 +68,8 @@ def serve(script):
 
         def do_POST(self):
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if log is not None:
+                log.append(request)
             body = json.dumps(answer(script, request)).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

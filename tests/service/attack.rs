@@ -122,6 +122,7 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
             words: "x".into(),
             selection: Selection::Paths(paths.iter().map(Into::into).collect()),
             of: None,
+            chat: None,
         };
         about(About::Operate(
             serde_json::to_value(Operate::Run(order)).expect("order"),

@@ -6,5 +6,6 @@ mod common;
 
 mod attack;
 mod breaks;
+mod chat;
 mod owner;
 mod served;

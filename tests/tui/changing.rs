@@ -350,3 +350,74 @@ fn a_long_plan_scrolls() {
     tui.press("g");
     tui.wait("file-0 ");
 }
+
+/// The plan says what happens to the conversation; a key of the plan takes files and conversation, one, or the other.
+#[test]
+fn files_and_conversation_one_or_the_other() {
+    let mut script = tui_fake::script();
+    if let Some(plan) = &mut script.plan {
+        plan.chat = "rewound";
+    }
+    let mut tui = Tui::started(script, (120, 40));
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("the conversation goes back too");
+    tui.wait("Tab files and chat");
+    tui.press("Tab");
+    tui.wait("Tab files alone");
+    tui.wait("the conversation is kept as it is");
+    tui.press("Tab");
+    tui.wait("Tab chat alone");
+    tui.wait("the conversation goes back, the files stay");
+    tui.press("Tab");
+    tui.wait("Tab files and chat");
+    let calls = tui.fake.edit(|s| s.calls.clone());
+    let plans: Vec<&String> = calls.iter().filter(|c| c.starts_with("plan")).collect();
+    assert_eq!(plans.len(), 4, "{calls:?}");
+    assert!(
+        plans[1].ends_with(" Files") && plans[2].ends_with(" Chat"),
+        "{plans:?}"
+    );
+    assert_eq!(tui.fake.calls("rewind"), 0);
+}
+
+/// A conversation that cannot be moved: the plan says why, and the key has nothing to switch.
+#[test]
+fn a_conversation_that_stays_says_why() {
+    let mut script = tui_fake::script();
+    if let Some(plan) = &mut script.plan {
+        plan.chat_reason = Some("conversations of x\u{1b}[31m cannot be moved yet".into());
+    }
+    let mut tui = Tui::started(script, (120, 40));
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("kept as it is: conversations of x");
+    assert!(!tui.screen().contains("Tab files"), "{}", tui.screen());
+    tui.press("Tab");
+    assert_eq!(tui.fake.calls("plan"), 1);
+}
+
+/// An agent at work is interrupted by the typed word alone.
+#[test]
+fn an_agent_at_work_needs_the_word() {
+    let mut script = tui_fake::script();
+    if let Some(plan) = &mut script.plan {
+        plan.chat = "rewound";
+        plan.blockers.push(tui_fake::blocker(
+            "agent",
+            Some(4242),
+            "the agent is at work on this conversation: it is interrupted",
+            false,
+        ));
+    }
+    let mut tui = Tui::started(script, (120, 40));
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("it is interrupted (process 4242)");
+    tui.press("y");
+    tui.settle();
+    assert_eq!(tui.fake.calls("rewind"), 0);
+    tui.press("r e w i n d");
+    tui.wait("Rewind done");
+    assert_eq!(tui.fake.calls("rewind"), 1);
+}

@@ -14,7 +14,7 @@ use respool::failure::Kind;
 use respool::progress::Progress;
 use respool::rewind::offer::{Offer, VaultKind, Wish};
 use respool::rewind::track::{Means, TrackPlan};
-use respool::rewind::{Blocker, Operation, OperationKind, OperationState, Outcome, Plan};
+use respool::rewind::{Blocker, Operation, OperationKind, OperationState, Outcome, Plan, Reach};
 use respool::timeline::{CheckpointState, Row, RowCheckpoint, Timeline};
 use respool::tui::backend::{
     Backend, Failure, Result, RowCounts, StateRef, Taken, TrackedHere, Version, WatchGuard,
@@ -170,10 +170,20 @@ impl Backend for Fake {
         self.enter("file_versions", &path.display().to_string(), Some(progress))?;
         Ok(self.edit(|s| s.versions.clone()))
     }
-    fn plan(&self, _: &Path, target: &StateRef, progress: &dyn Progress) -> Result<Plan> {
-        self.enter("plan", &format!("{target:?}"), Some(progress))?;
+    fn plan(&self, _: &Path, target: &StateRef, reach: Reach, progress: &dyn Progress) -> Result<Plan> {
+        let reached = if reach == Reach::Auto {
+            String::new()
+        } else {
+            format!(" {reach:?}")
+        };
+        self.enter("plan", &format!("{target:?}{reached}"), Some(progress))?;
         let none = || Failure::new(Kind::NotFound, "there is no such checkpoint", None);
-        self.edit(|s| s.plan.clone()).ok_or_else(none)
+        let mut plan = self.edit(|s| s.plan.clone()).ok_or_else(none)?;
+        plan.reach = reach;
+        if reach == Reach::Files {
+            plan.chat = "kept";
+        }
+        Ok(plan)
     }
     fn rewind(&self, _: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome> {
         progress.step("restoring", 40, 100);
@@ -545,6 +555,9 @@ pub fn plan(yours: &[&str]) -> Plan {
         blockers: Vec::new(),
         not_covered: Vec::new(),
         chat: "kept",
+        chat_reason: None,
+        reach: Reach::Auto,
+        talk: None,
     }
 }
 

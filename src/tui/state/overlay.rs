@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Loading, Position};
 use crate::rewind::offer::{Offer, VaultKind};
-use crate::rewind::{Operation, Outcome, Plan};
+use crate::rewind::{Operation, Outcome, Plan, Reach};
 use crate::tui::backend::{Direction, Failure, StateRef, TrackedHere};
 use crate::tui::keymap::{Action, Context};
 use crate::tui::message::{JobId, Millis};
@@ -49,6 +49,8 @@ pub enum Confirm {
 pub struct PlanBox {
     /// What for.
     pub verb: Verb,
+    /// How far it reaches.
+    pub reach: Reach,
     /// The plan.
     pub load: Loading<(), Arc<Plan>>,
     /// The paths in it that are the user's own.

@@ -30,6 +30,7 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::OlderVersion => preview::version(state, -1, effects),
         Action::NewerVersion => preview::version(state, 1, effects),
         Action::Rewind | Action::RewindEnd => plan::rewind(state, action == Action::RewindEnd, effects),
+        Action::Reach => plan::reach(state, effects),
         Action::Undo | Action::Redo => plan::reverse(state, action == Action::Undo, effects),
         // a plan takes its keys itself, after a look at the time; so does an offer
         Action::Confirm | Action::OtherVault => {}

@@ -10,7 +10,7 @@ use super::input::typed;
 use super::picker::cut;
 use super::{Effects, actions, begin, opened};
 use crate::failure::Kind;
-use crate::rewind::{Operation, Outcome, Plan};
+use crate::rewind::{Operation, Outcome, Plan, Reach};
 use crate::text;
 use crate::tui::backend::{Direction, Failure, StateRef};
 use crate::tui::effect::{Effect, Work};
@@ -60,9 +60,41 @@ pub fn rewind(state: &mut State, end: bool, effects: &mut Effects) {
     } else {
         StateRef::Before(row.id.clone())
     };
-    let store = open.store.clone();
-    let job = begin(state, effects, Work::Plan(store, target.clone()));
-    push(state, Verb::Rewind(target), job);
+    ask(state, target, Reach::Auto, effects);
+}
+
+fn ask(state: &mut State, target: StateRef, reach: Reach, effects: &mut Effects) {
+    let Some(store) = state.open.as_ref().map(|o| o.store.clone()) else {
+        return;
+    };
+    let job = begin(state, effects, Work::Plan(store, target.clone(), reach));
+    push(state, Verb::Rewind(target), reach, job);
+}
+
+/// Files and conversation, the files alone, the conversation alone: a new plan for the next of them.
+pub fn reach(state: &mut State, effects: &mut Effects) {
+    let Some(Overlay::Plan(shown)) = state.overlays.last() else {
+        return;
+    };
+    let (Verb::Rewind(target), Some(plan)) = (&shown.verb, shown.load.ready()) else {
+        return;
+    };
+    let next = match shown.reach {
+        Reach::Auto | Reach::Both if plan.chat == "kept" => {
+            let why = plan
+                .chat_reason
+                .as_deref()
+                .unwrap_or("it cannot be moved from here");
+            let why = format!("the conversation stays as it is: {}", text::shown(why));
+            return state.say(Tone::Plain, why);
+        }
+        Reach::Auto | Reach::Both => Reach::Files,
+        Reach::Files => Reach::Chat,
+        Reach::Chat => Reach::Auto,
+    };
+    let target = target.clone();
+    close(state, effects);
+    ask(state, target, next, effects);
 }
 
 /// Asks for what an undo or a redo will do.
@@ -80,7 +112,7 @@ pub fn reverse(state: &mut State, undo: bool, effects: &mut Effects) {
     let way = if undo { Direction::Undo } else { Direction::Redo };
     let job = begin(state, effects, Work::Reversal(store, way));
     state.overlays.retain(|o| !matches!(o, Overlay::Ended(_)));
-    push(state, Verb::Reverse(way, None), job);
+    push(state, Verb::Reverse(way, None), Reach::Auto, job);
 }
 
 fn may_write(state: &mut State) -> bool {
@@ -94,11 +126,12 @@ fn may_write(state: &mut State) -> bool {
     true
 }
 
-fn push(state: &mut State, verb: Verb, job: JobId) {
+fn push(state: &mut State, verb: Verb, reach: Reach, job: JobId) {
     let mut load = Loading::default();
     load.begin((), job);
     state.overlays.push(Overlay::Plan(Box::new(PlanBox {
         verb,
+        reach,
         load,
         yours: HashSet::new(),
         typed: String::new(),

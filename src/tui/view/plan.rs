@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::text::{Line, Span};
 
 use super::{cells, files, log};
-use crate::rewind::{Blocker, Plan};
+use crate::rewind::{Blocker, Plan, Reach};
 use crate::text;
 use crate::timeline::CheckpointState;
 use crate::tui::backend::{Direction, StateRef};
@@ -79,18 +79,24 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
             Role::Warn,
         );
     }
-    let chat = match plan.chat {
-        "kept" => "the conversation is kept as it is",
-        "rewound" => "the conversation goes back too",
-        "forked" => "the conversation goes on in a fork",
-        _ => "",
+    let chat = match (plan.chat, &plan.chat_reason) {
+        ("kept", Some(why)) => format!("the conversation is kept as it is: {}", text::shown(why)),
+        ("kept", None) => "the conversation is kept as it is".to_owned(),
+        ("rewound", _) if plan.reach == Reach::Chat => {
+            "the conversation goes back, the files stay".to_owned()
+        }
+        ("rewound", _) => "the conversation goes back too".to_owned(),
+        ("forked", _) => "the conversation goes on in a fork".to_owned(),
+        _ => String::new(),
     };
     for step in &plan.steps {
         push(&format!("· {}", text::shown(step)), Role::Dim);
     }
     push(&format!("· {chat}"), Role::Dim);
     push("", Role::Text);
-    if plan.changes.is_empty() {
+    if plan.reach == Reach::Chat {
+        push("No file is changed.", Role::Text);
+    } else if plan.changes.is_empty() {
         push(
             "The files are as they were then: nothing to take back.",
             Role::Text,
@@ -209,6 +215,12 @@ fn question(state: &State, shown: &PlanBox, plan: &Plan) -> Line<'static> {
         Confirm::Nothing => {}
         Confirm::Refused => spans.push(Span::styled("this cannot be done now   ", theme[Role::Bad])),
     }
+    if matches!(shown.verb, Verb::Rewind(_)) && (plan.chat != "kept" || shown.reach != Reach::Auto) {
+        spans.extend([
+            key(state.keymap.key_of(Action::Reach)),
+            dim(format!(" {}   ", reach_word(shown.reach))),
+        ]);
+    }
     spans.extend([
         key(state.keymap.key_of(Action::Close)),
         dim(" no, leave everything".to_owned()),
@@ -220,4 +232,12 @@ fn question(state: &State, shown: &PlanBox, plan: &Plan) -> Line<'static> {
         ));
     }
     Line::from(spans)
+}
+
+fn reach_word(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Auto | Reach::Both => "files and chat",
+        Reach::Files => "files alone",
+        Reach::Chat => "chat alone",
+    }
 }
