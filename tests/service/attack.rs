@@ -201,6 +201,7 @@ fn an_order_takes_back_only_what_went_back_and_labels_are_short() {
             words: "x".into(),
             selection: Selection::All,
             of: Some(track.clone()),
+            chat: None,
         };
         let order = serde_json::to_value(Operate::Run(order)).expect("order");
         assert!(line.refused(about(About::Operate(order))).contains(why));
