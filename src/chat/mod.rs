@@ -10,6 +10,7 @@ mod error;
 mod holder;
 mod members;
 mod moving;
+mod send;
 mod server;
 mod shelf;
 mod shells;
@@ -19,6 +20,7 @@ mod way;
 
 pub use error::{ChatError, Result};
 pub use holder::Access;
+pub use send::{Letter, by_server};
 pub use server::Server;
 pub use shells::{Shell, shells};
 pub use user::Hand;

@@ -249,6 +249,17 @@ impl Server {
         Err(ChatError::server(&self.url, "the head is not where it was to go"))
     }
 
+    /// Sends a message, and lets the agent work on it. (It answers when its hooks are done and the message is stored.)
+    pub(super) fn send(&self, conversation: &str, content: &[Value]) -> Result<()> {
+        let path = format!("/api/conversations/{}/events", plain(conversation)?);
+        let message = json!({"role": "user", "content": content, "run": true});
+        let answer = self.good(self.call("POST", &path, Some(&message))?)?;
+        if answer["success"] == true {
+            return Ok(());
+        }
+        Err(ChatError::server(&self.url, "it did not take the message"))
+    }
+
     /// Stops what the agent does, and waits until it has stopped.
     pub(super) fn interrupt(&self, conversation: &str, progress: &dyn Progress) -> Result<()> {
         let path = format!("/api/conversations/{}/interrupt", plain(conversation)?);

@@ -398,6 +398,12 @@ pub struct RewindArgs {
     /// Change the files in place (the default): open files and shells stay valid.
     #[arg(long)]
     pub in_place: bool,
+    /// Then send the message again with this text, its pictures kept (-: from standard input).
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["files", "paths"], allow_hyphen_values = true)]
+    pub resend: Option<String>,
+    /// Then send the message again as you edit it in $VISUAL or $EDITOR.
+    #[arg(long, conflicts_with_all = ["files", "paths", "resend"])]
+    pub edit: bool,
 }
 
 /// Commands of `pool`.

@@ -21,6 +21,7 @@ mod operations;
 mod output;
 mod pool;
 mod prune;
+mod resend;
 mod rewind;
 mod run;
 mod run_claude;

@@ -9,6 +9,7 @@ use super::args::{ReverseArgs, RewindArgs};
 use super::changes::{line, relative};
 use super::operations::recover_first;
 use super::output::{Done, Failure};
+use super::resend::{Draft, draft, send};
 use crate::engine::{EngineError, Selection, State};
 use crate::failure::{Explain, Kind};
 use crate::rewind::run::Order;
@@ -63,6 +64,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         return app.out.result(&json!({"plan": plan}), || text(app, &plan));
     }
     refuse_stopped(&plan)?;
+    let draft = draft(app, args, &subject, &target, &plan)?;
     if !app.global.yes {
         app.out.say(text(app, &plan).trim_end());
     } else if !plan.yours.is_empty() {
@@ -93,7 +95,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         of: None,
         chat: None,
     };
-    carry_out(app, &subject, &order, &plan)
+    carry_out(app, &subject, &order, &plan, draft.as_ref())
 }
 
 /// What stands in the way is named.
@@ -139,13 +141,16 @@ fn known(subject: &Subject, target: &State, path: &Path) -> Done {
     Ok(())
 }
 
-fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan) -> Done {
+fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan, draft: Option<&Draft>) -> Done {
     let bar = app.bar();
     let mut outcome = Tools::of(&subject.site)?.run_with(order, plan.talk.as_deref(), &bar)?;
     drop(bar);
     outcome
         .notes
         .extend(subject.site.after_rewind(&outcome.operation, &order.target));
+    if let Some(draft) = draft {
+        send(app, draft, plan, &mut outcome)?;
+    }
     done(app, &outcome, order.kind, plan)
 }
 
@@ -260,5 +265,5 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind, reach: Reverse
     }
     refuse_stopped(&plan)?;
     app.confirm(&format!("go back to {}?", plan.target_words))?;
-    carry_out(app, &subject, &order, &plan)
+    carry_out(app, &subject, &order, &plan, None)
 }

@@ -69,6 +69,12 @@ impl Fake {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// The message that was sent, if one was.
+    pub fn sent(&self) -> Option<Value> {
+        let bytes = std::fs::read(self.dir.join("sent")).ok()?;
+        Some(serde_json::from_slice(&bytes).expect("JSON"))
+    }
+
     /// SIGKILL: the lease stays.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -158,6 +164,13 @@ impl Held {
             ("POST", "/interrupt") => {
                 self.stopping = if self.mode == "never-stops" { u32::MAX } else { 3 };
                 Self::recorded("interrupt")
+            }
+            ("POST", "/events") if self.mode == "send-fails" => {
+                (500, json!({"detail": "Internal Server Error"}))
+            }
+            ("POST", "/events") => {
+                std::fs::write(self.dir.join("sent"), body.to_string()).expect("sent");
+                (200, json!({"success": true}))
             }
             ("POST", "/navigate") => self.navigate(body["event_id"].as_str().unwrap_or_default()),
             _ => (404, json!({"detail": "Not Found"})),

@@ -40,6 +40,7 @@ mod plans;
 mod pool;
 mod refuse;
 mod repo;
+mod resend;
 mod rounds;
 mod run;
 mod run_claude;

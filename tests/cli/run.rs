@@ -499,7 +499,7 @@ fn the_start_screen_tracks_this_folder_without_root() {
     wait("y track it");
     keys.write_all(b"y").expect("a key");
     wait("Tracked as sb-");
-    wait("respool run -- openhands");
+    wait("under protection");
     keys.write_all(b"qq").expect("keys");
     assert_eq!(child.wait().expect("its end").exit_code(), 0);
     drop((keys, pty.master));
