@@ -41,7 +41,7 @@ pub fn draft(
         rows.and_then(|rows| rows.iter().find(|r| r.id == *native))
     });
     let row = row
-        .filter(|_| !args.state.ends_with(".end"))
+        .filter(|_| args.state.strip_suffix(".end").is_none())
         .ok_or_else(|| Failure::new(Kind::Usage, "only a message can be sent again").hint("name one: m3"))?;
     let Some(talk) = plan.talk.as_deref() else {
         let why = plan
