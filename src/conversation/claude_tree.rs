@@ -2,9 +2,10 @@
 //! the newest record of the conversation itself to its root. A rewind leaves no trace but the next message's
 //! parent; a conversation that was made shorter goes on across the boundary, so that the messages before stay.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::Message;
+use super::branch::{branches, path_of};
 use super::claude_record::Record;
 
 /// The messages of `records`, in the file's order. `whole`: these are all records of the file, so that numbers are
@@ -103,48 +104,16 @@ impl<'a> Tree<'a> {
 
     /// For each record whether it is on the path from the newest one to the root.
     fn active(&self) -> Vec<bool> {
-        let mut active = vec![false; self.records.len()];
         let own = |r: &Record| r.node.as_ref().is_some_and(|n| !n.side);
         let newest = self.records.iter().rposition(own);
-        let mut here =
-            newest.and_then(|i| self.at.get(self.records[i].node.as_ref()?.uuid.as_str()).copied());
-        while let Some(i) = here {
-            if std::mem::replace(&mut active[i], true) {
-                break; // a circle, which Claude Code does not write
-            }
-            here = self.parent(i);
-        }
-        active
+        let head = newest.and_then(|i| self.at.get(self.records[i].node.as_ref()?.uuid.as_str()).copied());
+        path_of(self.records.len(), head, |i| self.parent(i))
     }
 
-    /// The branch of each message off the active one: the first message after another goes on its branch, any
-    /// further one begins a new branch.
+    /// The branch of each message off the active one.
     fn branches(&self, active: &[bool]) -> HashMap<usize, u32> {
-        let mut branches = HashMap::new();
-        let mut before: Vec<Option<usize>> = vec![None; self.records.len()];
-        let mut continued = HashSet::new();
-        let mut last = 0;
-        for i in (0..self.records.len()).filter(|&i| !active[i] && self.counts(i)) {
-            let parent = self.parent(i).filter(|&p| p < i && !active[p]);
-            before[i] = parent.and_then(|p| {
-                if self.records[p].said().is_some() {
-                    Some(p)
-                } else {
-                    before[p]
-                }
-            });
-            if self.records[i].said().is_some() {
-                let goes_on = before[i].filter(|&m| continued.insert(m));
-                let branch = goes_on
-                    .and_then(|m| branches.get(&m).copied())
-                    .unwrap_or_else(|| {
-                        last += 1;
-                        last
-                    });
-                branches.insert(i, branch);
-            }
-        }
-        branches
+        let is_message = |i: usize| self.records[i].said().is_some();
+        branches(active, |i| self.parent(i), is_message, |i| self.counts(i))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who said what: conversations as the agents store them, read by one *source* for each agent and format.
 //! This room never writes.
 
+mod branch;
 mod claude_code;
 mod claude_gather;
 mod claude_live;

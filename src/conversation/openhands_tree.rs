@@ -1,8 +1,9 @@
 //! The event tree of an OpenHands V1 conversation: which messages are on the active branch, which branch
 //! the others are on, what each one's head before it is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use super::branch::{branches, path_of};
 use super::openhands_event::{Event, Fact, Parent, Said};
 use super::{HookNote, Message, MessageKind};
 
@@ -112,8 +113,7 @@ impl<'a> Tree<'a> {
 
     /// For each event whether it is on the path from the head to the root.
     fn active(&self, head: &Head, whole: bool, notices: &mut Vec<String>) -> Vec<bool> {
-        let mut active = vec![false; self.events.len()];
-        let mut here = match head {
+        let head = match head {
             Head::Empty => None,
             Head::Newest => self.newest(),
             Head::At(id) => match self.at.get(id.as_str()) {
@@ -128,43 +128,13 @@ impl<'a> Tree<'a> {
                 None => None,
             },
         };
-        while let Some(i) = here {
-            if std::mem::replace(&mut active[i], true) {
-                break; // a circle, which no OpenHands writes
-            }
-            here = self.parent(i);
-        }
-        active
+        path_of(self.events.len(), head, |i| self.parent(i))
     }
 
-    /// The branch of each message off the active one: the first message after another goes on its branch,
-    /// any further one begins a new branch.
+    /// The branch of each message off the active one.
     fn branches(&self, active: &[bool]) -> HashMap<usize, u32> {
-        let mut branches = HashMap::new();
-        let mut before: Vec<Option<usize>> = vec![None; self.events.len()];
-        let mut continued = HashSet::new();
-        let mut last = 0;
-        for i in (0..self.events.len()).filter(|&i| !active[i]) {
-            let parent = self.parent(i).filter(|&p| p < i && !active[p]);
-            before[i] = parent.and_then(|p| {
-                if matches!(self.events[p].fact, Fact::Message(_)) {
-                    Some(p)
-                } else {
-                    before[p]
-                }
-            });
-            if matches!(self.events[i].fact, Fact::Message(_)) {
-                let goes_on = before[i].filter(|&m| continued.insert(m));
-                let branch = goes_on
-                    .and_then(|m| branches.get(&m).copied())
-                    .unwrap_or_else(|| {
-                        last += 1;
-                        last
-                    });
-                branches.insert(i, branch);
-            }
-        }
-        branches
+        let is_message = |i: usize| matches!(self.events[i].fact, Fact::Message(_));
+        branches(active, |i| self.parent(i), is_message, |_| true)
     }
 }
 
