@@ -172,6 +172,7 @@ fn order(plan: &Plan) -> Order {
         },
         of: None,
         chat: None,
+        mover: None,
     }
 }
 
