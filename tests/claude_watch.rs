@@ -311,6 +311,42 @@ fn a_session_that_begins_later_is_followed() {
     );
 }
 
+/// P140: a session whose file is replaced by another one of it goes on, with one checkpoint a message; a deleted one is
+/// gone, and followed again when it comes back.
+#[test]
+fn p140_a_session_that_is_replaced_or_deleted() {
+    let t = Tracked::new();
+    let mut w = Watcher::here(&t);
+    let mut s = Session::new(&t, SESSION);
+    s.says("one");
+    w.until("checkpoint");
+    s.calls();
+    s.ends();
+    w.until("turn-end");
+    for text in ["two", "three"] {
+        let old = std::fs::read(&s.store).expect("read");
+        let new = s.store.with_extension("new");
+        std::fs::rename(&s.store, &new).expect("rename");
+        std::fs::write(&s.store, old).expect("write");
+        std::fs::rename(&new, &s.store).expect("rename");
+        let message = s.says(text);
+        let taken = w.until("checkpoint");
+        assert_eq!(taken["message"], json!(message), "{:?}", w.told);
+        s.ends();
+        w.until("turn-end");
+    }
+    assert_eq!(w.told.iter().filter(|e| e["event"] == "checkpoint").count(), 3);
+    let whole = std::fs::read(&s.store).expect("read");
+    std::fs::remove_file(&s.store).expect("remove");
+    assert_eq!(w.until("gone")["conversation"], SESSION);
+    std::fs::write(&s.store, whole).expect("write");
+    w.until("watching");
+    let message = s.says("four");
+    while w.until("checkpoint")["message"] != json!(message) {}
+    let taken: Vec<&Value> = w.told.iter().filter(|e| e["event"] == "checkpoint").collect();
+    assert_eq!(taken.len(), 4, "one a message: {taken:?}");
+}
+
 /// With hook and watcher each message has one checkpoint, also where the watcher starts in the middle: `respool run` does so
 /// for each run of the agent.
 #[test]

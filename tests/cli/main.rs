@@ -19,6 +19,7 @@ mod config;
 mod contract;
 mod copies;
 mod damaged;
+mod follow;
 mod full;
 mod host;
 mod host_btrfs;
