@@ -409,6 +409,14 @@ fn two_sessions_in_one_workspace() {
         "what another did is no doing of this turn: {plan}"
     );
     assert!(!plan["yours"].to_string().contains("a.txt"), "{plan}");
+    let told = plan["blockers"].as_array().expect("blockers");
+    let told: Vec<_> = told.iter().filter(|b| b["kind"] == "conversation").collect();
+    let line = "another conversation (22222222-2222-4333-8444-555555555555) changed 1 path of these meanwhile: b.txt";
+    assert_eq!(
+        told.iter().map(|b| &b["what"]).collect::<Vec<_>>(),
+        [line],
+        "{plan}"
+    );
     let (code, said) = t.run(&["--yes", "-c", SESSION, "rewind", "m1", "--files"]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(t.run(&["--yes", "undo"]).0, 0);

@@ -43,6 +43,7 @@ mod refuse;
 mod repo;
 mod resend;
 mod rounds;
+mod rows;
 mod run;
 mod run_claude;
 mod scripts;
