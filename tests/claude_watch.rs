@@ -149,6 +149,42 @@ fn the_hook_says_nothing_and_its_checkpoints_are_found_again() {
     }
 }
 
+/// Nothing but the text ties a hook's checkpoint to its message: where retention removed one, none of a later message with
+/// the same text is taken for it, and the row says what became of it.
+#[test]
+fn the_checkpoint_of_a_message_said_again_is_not_taken_for_a_removed_one() {
+    let t = Tracked::new();
+    let mut s = Session::new(&t, SESSION);
+    for n in 0..4 {
+        silent(&s.hook("UserPromptSubmit", Some("go on")));
+        s.says("go on");
+        s.calls();
+        write(&t, &format!("turn {n}\n"));
+        s.result();
+        s.ends();
+        silent(&s.hook("Stop", None));
+    }
+    let id = |row: &Value| row["checkpoint"]["id"].as_str().map(str::to_owned);
+    let before: Vec<_> = s.rows().iter().map(id).collect();
+    let (code, done) = t.run(&["pin", before[1].as_deref().expect("an id")]);
+    assert_eq!(code, 0, "{done}");
+    let (code, done) = t.run(&["--yes", "prune", "--keep", "3"]);
+    assert_eq!(code, 0, "{done}");
+    let rows = s.rows();
+    let after: Vec<_> = rows.iter().map(id).collect();
+    assert_eq!(
+        after,
+        [None, before[1].clone(), None, before[3].clone()],
+        "{rows:?}"
+    );
+    for gone in [&rows[0], &rows[2]] {
+        assert_eq!(
+            (&gone["checkpoint"]["state"], &gone["checkpoint"]["reason"]),
+            (&json!("thinned"), &json!("removed by retention"))
+        );
+    }
+}
+
 /// Whatever goes wrong: exit code 0, nothing on stdout, one harmless line on stderr.
 #[test]
 fn a_hook_that_cannot_take_a_checkpoint_lets_the_agent_go_on() {

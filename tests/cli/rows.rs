@@ -110,13 +110,10 @@ fn p132_each_of_thirty_messages_has_a_checkpoint_or_a_reason() {
         );
     }
     assert_eq!(seen["failed"], failed, "{seen:?}");
-    assert_eq!(seen["damaged"], [25], "{seen:?}");
+    assert_eq!(seen["incomplete"], [25], "{seen:?}");
+    assert!(seen["thinned"].iter().all(|n| *n < 20), "{seen:?}");
     assert_eq!(seen["none"], [4, 14, 24], "{seen:?}");
     assert_eq!(seen["ok"].last(), Some(&30), "{seen:?}");
-    assert!(
-        seen.get("thinned").is_none_or(|t| t.iter().all(|n| *n < 20)),
-        "{seen:?}"
-    );
 }
 
 fn sandbox(t: &Tracked) -> String {
