@@ -30,6 +30,7 @@ mod kill_adopt;
 mod left_out;
 mod losses;
 mod lost;
+mod many;
 mod measure;
 mod messages;
 mod names;
