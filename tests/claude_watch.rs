@@ -149,6 +149,42 @@ fn the_hook_says_nothing_and_its_checkpoints_are_found_again() {
     }
 }
 
+/// Nothing but the text ties a hook's checkpoint to its message: where retention removed one, none of a later message with
+/// the same text is taken for it, and the row says what became of it.
+#[test]
+fn the_checkpoint_of_a_message_said_again_is_not_taken_for_a_removed_one() {
+    let t = Tracked::new();
+    let mut s = Session::new(&t, SESSION);
+    for n in 0..4 {
+        silent(&s.hook("UserPromptSubmit", Some("go on")));
+        s.says("go on");
+        s.calls();
+        write(&t, &format!("turn {n}\n"));
+        s.result();
+        s.ends();
+        silent(&s.hook("Stop", None));
+    }
+    let id = |row: &Value| row["checkpoint"]["id"].as_str().map(str::to_owned);
+    let before: Vec<_> = s.rows().iter().map(id).collect();
+    let (code, done) = t.run(&["pin", before[1].as_deref().expect("an id")]);
+    assert_eq!(code, 0, "{done}");
+    let (code, done) = t.run(&["--yes", "prune", "--keep", "3"]);
+    assert_eq!(code, 0, "{done}");
+    let rows = s.rows();
+    let after: Vec<_> = rows.iter().map(id).collect();
+    assert_eq!(
+        after,
+        [None, before[1].clone(), None, before[3].clone()],
+        "{rows:?}"
+    );
+    for gone in [&rows[0], &rows[2]] {
+        assert_eq!(
+            (&gone["checkpoint"]["state"], &gone["checkpoint"]["reason"]),
+            (&json!("thinned"), &json!("removed by retention"))
+        );
+    }
+}
+
 /// Whatever goes wrong: exit code 0, nothing on stdout, one harmless line on stderr.
 #[test]
 fn a_hook_that_cannot_take_a_checkpoint_lets_the_agent_go_on() {
@@ -311,6 +347,42 @@ fn a_session_that_begins_later_is_followed() {
     );
 }
 
+/// P140: a session whose file is replaced by another one of it goes on, with one checkpoint a message; a deleted one is
+/// gone, and followed again when it comes back.
+#[test]
+fn p140_a_session_that_is_replaced_or_deleted() {
+    let t = Tracked::new();
+    let mut w = Watcher::here(&t);
+    let mut s = Session::new(&t, SESSION);
+    s.says("one");
+    w.until("checkpoint");
+    s.calls();
+    s.ends();
+    w.until("turn-end");
+    for text in ["two", "three"] {
+        let old = std::fs::read(&s.store).expect("read");
+        let new = s.store.with_extension("new");
+        std::fs::rename(&s.store, &new).expect("rename");
+        std::fs::write(&s.store, old).expect("write");
+        std::fs::rename(&new, &s.store).expect("rename");
+        let message = s.says(text);
+        let taken = w.until("checkpoint");
+        assert_eq!(taken["message"], json!(message), "{:?}", w.told);
+        s.ends();
+        w.until("turn-end");
+    }
+    assert_eq!(w.told.iter().filter(|e| e["event"] == "checkpoint").count(), 3);
+    let whole = std::fs::read(&s.store).expect("read");
+    std::fs::remove_file(&s.store).expect("remove");
+    assert_eq!(w.until("gone")["conversation"], SESSION);
+    std::fs::write(&s.store, whole).expect("write");
+    w.until("watching");
+    let message = s.says("four");
+    while w.until("checkpoint")["message"] != json!(message) {}
+    let taken: Vec<&Value> = w.told.iter().filter(|e| e["event"] == "checkpoint").collect();
+    assert_eq!(taken.len(), 4, "one a message: {taken:?}");
+}
+
 /// With hook and watcher each message has one checkpoint, also where the watcher starts in the middle: `respool run` does so
 /// for each run of the agent.
 #[test]
@@ -373,6 +445,14 @@ fn two_sessions_in_one_workspace() {
         "what another did is no doing of this turn: {plan}"
     );
     assert!(!plan["yours"].to_string().contains("a.txt"), "{plan}");
+    let told = plan["blockers"].as_array().expect("blockers");
+    let told: Vec<_> = told.iter().filter(|b| b["kind"] == "conversation").collect();
+    let line = "another conversation (22222222-2222-4333-8444-555555555555) changed 1 path of these meanwhile: b.txt";
+    assert_eq!(
+        told.iter().map(|b| &b["what"]).collect::<Vec<_>>(),
+        [line],
+        "{plan}"
+    );
     let (code, said) = t.run(&["--yes", "-c", SESSION, "rewind", "m1", "--files"]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(t.run(&["--yes", "undo"]).0, 0);

@@ -109,6 +109,7 @@ fn to(target: &CheckpointId) -> Order {
         selection: Selection::All,
         of: None,
         chat: None,
+        mover: None,
     }
 }
 

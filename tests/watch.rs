@@ -398,6 +398,46 @@ fn a_store_that_goes_is_said_and_another_one_followed() {
     assert_eq!(here.stop(), 0);
 }
 
+/// P140: another store of the same conversation in its place: what was known is known, what is new has its checkpoint.
+#[test]
+fn p140_a_store_that_is_replaced_is_followed_on() {
+    for style in [Style::Renamed, Style::InPlace] {
+        let t = Tracked::new();
+        let mut store = Store::new(&t, 1, style);
+        store.message(&["a"]);
+        store.status("finished");
+        let mut here = Watcher::here(&t);
+        let mut named = Watcher::start(&t, &[&store.dir.to_string_lossy()]);
+        named.until("watching");
+        for text in ["b", "c"] {
+            let copy = t.dir().join("copy");
+            let copied = std::process::Command::new("cp")
+                .arg("-r")
+                .args([&store.dir, &copy])
+                .status();
+            assert!(copied.expect("cp").success());
+            let at = rustix::fs::CWD;
+            rustix::fs::renameat_with(at, &copy, at, &store.dir, rustix::fs::RenameFlags::EXCHANGE)
+                .expect("exchange");
+            std::fs::remove_dir_all(copy).expect("remove");
+            let message = store.message(&[text]);
+            for w in [&mut here, &mut named] {
+                assert_eq!(
+                    w.until("checkpoint")["message"],
+                    json!(message),
+                    "{style:?} {:?}",
+                    w.told
+                );
+            }
+            store.status("finished");
+        }
+        for w in [&mut here, &mut named] {
+            assert_eq!((w.named("gone"), w.named("checkpoint")), (0, 2), "{:?}", w.told);
+            assert_eq!(w.stop(), 0);
+        }
+    }
+}
+
 #[test]
 fn an_events_folder_that_comes_later_is_followed() {
     let t = Tracked::new();

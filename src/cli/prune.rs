@@ -24,6 +24,7 @@ use crate::rewind::run::PATIENCE;
 use crate::sandbox::registry::Census;
 use crate::text::{age, count, first_line, shown, shown_path, size};
 use crate::timeline::counts::forget;
+use crate::timeline::join::thinned_marks;
 use crate::timeline::notes::THINNED;
 use crate::timeline::select::row_words;
 use crate::timeline::{Row, Timeline};
@@ -255,12 +256,12 @@ fn remember(_app: &App, dir: &std::path::Path, gone: &[Checkpoint]) -> Result<()
         .filter_map(|l| serde_json::from_str(l).ok())
         .collect();
     let mut text = String::new();
-    for id in gone
+    for mark in gone
         .iter()
-        .filter_map(|c| c.meta.message.as_ref())
-        .filter(|m| !known.contains(*m))
+        .flat_map(|c| thinned_marks(&c.meta))
+        .filter(|m| !known.contains(m))
     {
-        text += &format!("{}\n", json!(id));
+        text += &format!("{}\n", json!(mark));
     }
     append_lines(&path, &text).map_err(EngineError::io("write", &path))?;
     Ok(())

@@ -94,6 +94,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         selection,
         of: None,
         chat: None,
+        mover: None,
     };
     carry_out(app, &subject, &order, &plan, draft.as_ref())
 }

@@ -92,6 +92,7 @@ pub fn headless(stage: &Stage, progress: &dyn Progress) -> Result<Report> {
         selection: Selection::All,
         of: None,
         chat: None,
+        mover: None,
     };
     let outcome = tools.run(&order, progress)?;
     let before = stage

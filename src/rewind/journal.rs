@@ -72,6 +72,9 @@ pub struct Record {
     /// What the conversation was and is to be; what stands in it belongs to the room `chat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<serde_json::Value>,
+    /// Who moves the conversation, where that is not who holds the lock: pid, and when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<(i32, u64)>,
     /// Track and untrack: the folder beside that holds the content meanwhile: path, file system id, inode.
     #[serde(default)]
     pub aside: Option<(ExactPath, u64, u64)>,
@@ -100,10 +103,17 @@ impl Record {
             paths: None,
             of: None,
             chat: None,
+            mover: None,
             aside: None,
             folder: None,
             error: None,
         }
+    }
+
+    /// Who moves its conversation just now: the files are done, and nobody holds the lock.
+    pub fn moved_by(&self) -> Option<i32> {
+        let (pid, start) = self.mover.filter(|_| self.phase == Phase::Chat)?;
+        crate::process::alive(pid, start).then_some(pid)
     }
 
     /// What it covers.
@@ -207,9 +217,31 @@ impl Log {
         Ok(Lock { _file: file })
     }
 
-    /// True while somebody holds the lock.
+    /// As [`Log::lock`]; a conversation that is being moved is waited for, too.
+    pub fn lock_at_rest(&self, what: &Path, patience: Duration) -> Result<Lock> {
+        let until = Instant::now() + patience;
+        loop {
+            let lock = self.lock(what, until.saturating_duration_since(Instant::now()))?;
+            let Some(pid) = self.interrupted()?.and_then(|r| r.moved_by()) else {
+                return Ok(lock);
+            };
+            drop(lock);
+            if Instant::now() >= until {
+                return Err(RewindError::Busy {
+                    path: what.to_owned(),
+                    holder: pid.to_string(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// True while somebody holds the lock, or moves a conversation.
     pub fn busy(&self) -> bool {
         File::open(self.lock_path()).is_ok_and(|f| flock(&f, FlockOperation::NonBlockingLockShared).is_err())
+            || self
+                .interrupted()
+                .is_ok_and(|r| r.is_some_and(|r| r.moved_by().is_some()))
     }
 
     fn path_of(&self, record: &Record) -> PathBuf {

@@ -10,6 +10,7 @@ mod extent;
 pub mod guard;
 pub mod journal;
 pub mod offer;
+mod others;
 pub mod plan;
 pub mod recover;
 pub mod remote;
@@ -36,7 +37,7 @@ use crate::text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blocker {
     /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `shell` (one that an
-    /// agent left behind), `agent` (the agent is at work), `chat` (somebody holds the conversation), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
+    /// agent left behind), `agent` (the agent is at work), `chat` (somebody holds the conversation), `conversation` (another one changed some of the paths), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
     /// not bring it back), `space`.
     pub kind: &'static str,
     /// The process, where it is one.
@@ -97,9 +98,10 @@ pub struct Plan {
 
 impl Plan {
     /// True where a quick yes is not enough, because more than the agent's work is touched: the user's own
-    /// edits are lost, a program that has files open is affected, or the agent is interrupted. Then the verb must be typed.
+    /// edits or another conversation's work are lost, a program that has files open is affected, or the agent is
+    /// interrupted. Then the verb must be typed.
     pub fn needs_word(&self) -> bool {
-        let others = |b: &Blocker| b.kind == "holder" || b.kind == "agent";
+        let others = |b: &Blocker| matches!(b.kind, "holder" | "agent" | "conversation");
         !self.yours.is_empty() || self.blockers.iter().any(others)
     }
 }

@@ -37,6 +37,8 @@ pub struct Facts {
     pub heard: Heard,
     /// How far it reaches.
     pub reach: Reach,
+    /// What other conversations changed of it.
+    pub others: Vec<Blocker>,
     /// Shells that an agent left behind.
     pub shells: Vec<Shell>,
     /// What this process has no right to bring back.
@@ -90,6 +92,7 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
         });
     }
     out.extend(facts.heard.blockers.iter().cloned());
+    out.extend(facts.others.iter().cloned());
     for h in facts
         .holders
         .iter()
@@ -160,8 +163,9 @@ fn left_behind(shells: &[Shell]) -> Vec<Blocker> {
         kind: "shell",
         pid: Some(server),
         what: format!(
-            "a tmux server of OpenHands still has a shell in this folder: it outlives an agent that was killed; \
-             if none is at work, end it: kill {server}"
+            "a tmux server of OpenHands still has a shell in this folder: end the program that has the conversation \
+             open first, as it would not hear that it went back; if there is none, it outlived one that was killed: \
+             kill {server}"
         ),
         stops: false,
     };

@@ -51,12 +51,20 @@ pub struct Order {
     /// [`Ground::settle`] says what became of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<serde_json::Value>,
+    /// Who moves the conversation, for whom the service does the files: pid, and when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<(i32, u64)>,
 }
 
 impl Ground<'_> {
     /// Takes the lock of the sandbox.
     pub fn lock(&self) -> Result<Lock> {
         self.log.lock(self.workspace, PATIENCE)
+    }
+
+    /// Takes it for something new: a conversation that is being moved is waited for, too.
+    pub fn lock_at_rest(&self) -> Result<Lock> {
+        self.log.lock_at_rest(self.workspace, PATIENCE)
     }
 
     /// Does it. The caller holds the lock, and has recovered what a crash left.
@@ -67,6 +75,7 @@ impl Ground<'_> {
         record.words = Some(order.words.clone());
         record.of.clone_from(&order.of);
         record.chat.clone_from(&order.chat);
+        record.mover = order.mover;
         record.set_selection(&order.selection);
         self.log.begin(&mut record)?;
         fault_point("rewind-planned");

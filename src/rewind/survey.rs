@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use super::journal::Record;
+use super::others::others;
 use super::plan::{Facts, narrowed, plan, within};
 use super::talk::hear;
 use super::tools::Tools;
@@ -261,6 +262,7 @@ pub fn survey(
     } else {
         chat::shells(&pids)
     };
+    let others = timeline.map_or_else(|| Ok(Vec::new()), |t| others(t, site, id, &changes, progress))?;
     let facts = Facts {
         sandbox: site.record.id.clone(),
         workspace: site.path().to_owned(),
@@ -274,6 +276,7 @@ pub fn survey(
         at_work: heard.at_work.is_none() && timeline.is_some_and(|t| t.at_work) && somebody,
         heard,
         reach: scope.reach,
+        others,
         shells,
         denied: site.vault.denied(id, &selection, progress)?,
         copied: site.copied(),

@@ -95,7 +95,7 @@ impl<'a> Tools<'a> {
             At::There(remote) => return far(remote, &Operate::Checkpoint(new.clone()), &Silent),
         };
         self.site.vault.guard()?;
-        let _lock = self.ground(log, freeze).lock()?;
+        let _lock = self.ground(log, freeze).lock_at_rest()?;
         log.none_interrupted()?;
         Ok(self.site.checkpoint(new)?)
     }
@@ -115,7 +115,7 @@ impl<'a> Tools<'a> {
             return Ok(None);
         }
         let ground = self.ground(log, freeze);
-        let lock = ground.lock()?;
+        let lock = ground.lock_at_rest()?;
         let recovered = ground.recover(&lock, progress)?;
         self.site.vault.sweep()?;
         Ok(recovered)
@@ -129,7 +129,7 @@ impl<'a> Tools<'a> {
         };
         let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
-        let lock = ground.lock()?;
+        let lock = ground.lock_at_rest()?;
         still_fits(log, order)?;
         ground.run(&lock, order, progress)
     }
@@ -172,7 +172,7 @@ impl<'a> Tools<'a> {
         // here the sandbox is locked from the first step to the last
         let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
-        let lock = ground.lock()?;
+        let lock = ground.lock_at_rest()?;
         still_fits(log, &order)?;
         let outcome = ground.run(&lock, &order, progress)?;
         let settle = |id: &str, done, why: &str| ground.settle(&lock, id, done, why);

@@ -29,6 +29,7 @@ fn order(kind: OperationKind, taken: &Record, of: &Record) -> Result<Order> {
             _ => Selection::All,
         },
         chat: None,
+        mover: None,
         of: Some(taken.id.clone()),
     })
 }

@@ -11,7 +11,13 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
 use crate::failure::{Explain, Kind};
+use crate::process;
 use crate::text::{shown, shown_path};
+
+/// How often the lock is tried while somebody holds it.
+const HELD: Duration = Duration::from_millis(1);
+/// The same while a conversation is moved: that takes the lock itself, and must find it free.
+const MOVING: Duration = Duration::from_millis(20);
 
 /// Why no checkpoint can be taken now.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +84,15 @@ pub struct Quiet {
 struct Entry {
     phase: String,
     kind: String,
+    #[serde(default)]
+    mover: Option<(i32, u64)>,
+}
+
+impl Entry {
+    /// The files are done, and a program that lives moves the conversation; it need not hold the lock.
+    fn moving(&self) -> bool {
+        self.phase == "chat" && self.mover.is_some_and(|(pid, start)| process::alive(pid, start))
+    }
 }
 
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> NotQuiet + '_ {
@@ -87,9 +102,9 @@ fn io_at(path: &Path) -> impl FnOnce(io::Error) -> NotQuiet + '_ {
     }
 }
 
-/// The kind of the newest operation, if it is not closed. None can begin before the one before it is closed,
+/// The newest operation, if it is not closed. None can begin before the one before it is closed,
 /// so no other needs to be read.
-fn open_operation(dir: &Path) -> Result<Option<String>, NotQuiet> {
+fn open_operation(dir: &Path) -> Result<Option<Entry>, NotQuiet> {
     let ops = dir.join("ops");
     let entries = match fs::read_dir(&ops) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -105,7 +120,7 @@ fn open_operation(dir: &Path) -> Result<Option<String>, NotQuiet> {
     let bytes = fs::read(&path).map_err(io_at(&path))?;
     // one that cannot be read is named by the commands that write
     let entry = serde_json::from_slice::<Entry>(&bytes).ok();
-    Ok(entry.filter(|e| e.phase != "closed").map(|e| e.kind))
+    Ok(entry.filter(|e| e.phase != "closed"))
 }
 
 fn try_lock(path: &Path, file: &File) -> Result<bool, NotQuiet> {
@@ -131,23 +146,24 @@ pub fn enter(dir: &Path, patience: Duration) -> Result<Quiet, NotQuiet> {
     let start = Instant::now();
     loop {
         let free = try_lock(&path, &file)?;
-        match (open_operation(dir)?, free) {
+        let kind = match (open_operation(dir)?, free) {
             (None, true) => return Ok(Quiet { _lock: file }),
-            (Some(kind), true) => return Err(NotQuiet::Interrupted { kind }),
-            (Some(kind), false) if start.elapsed() >= patience => return Err(NotQuiet::UnderWay { kind }),
-            (None, false) if start.elapsed() >= patience => {
-                return Err(NotQuiet::UnderWay {
-                    kind: "command that writes".into(),
-                });
-            }
-            (_, false) => std::thread::sleep(Duration::from_millis(1)),
+            (Some(e), true) if !e.moving() => return Err(NotQuiet::Interrupted { kind: e.kind }),
+            (Some(e), _) => e.kind,
+            (None, false) => "command that writes".into(),
+        };
+        if start.elapsed() >= patience {
+            return Err(NotQuiet::UnderWay { kind });
         }
+        // whoever moves a conversation takes the lock again at the end
+        flock(&file, FlockOperation::Unlock).map_err(|e| io_at(&path)(e.into()))?;
+        std::thread::sleep(if free { MOVING } else { HELD });
     }
 }
 
 /// Whether an operation is under way or was cut short; waits for nothing.
 pub fn look(dir: &Path) -> Result<(), NotQuiet> {
-    let Some(kind) = open_operation(dir)? else {
+    let Some(entry) = open_operation(dir)? else {
         return Ok(());
     };
     let path = dir.join("lock");
@@ -155,7 +171,9 @@ pub fn look(dir: &Path) -> Result<(), NotQuiet> {
         Ok(file) => try_lock(&path, &file)?,
         Err(_) => true,
     };
-    Err(if free {
+    let moving = entry.moving();
+    let kind = entry.kind;
+    Err(if free && !moving {
         NotQuiet::Interrupted { kind }
     } else {
         NotQuiet::UnderWay { kind }
@@ -200,5 +218,18 @@ mod tests {
         flock(&other, FlockOperation::NonBlockingLockExclusive).expect("free");
         entry(3, "planned", "undo");
         assert_eq!(said(), Err("an undo is under way".into()));
+        drop(other);
+        // its conversation is moved, by a program that lives; then that is gone
+        let own = std::process::id() as i32;
+        let start = process::stat(own).expect("stat").start;
+        let held = |start: u64| {
+            let text = format!(r#"{{"v":1,"phase":"chat","kind":"undo","mover":[{own},{start}]}}"#);
+            fs::write(dir.path().join("ops/00000004-op-x.json"), text).expect("entry");
+        };
+        held(start);
+        assert_eq!(said(), Err("an undo is under way".into()));
+        assert!(matches!(look(dir.path()), Err(NotQuiet::UnderWay { .. })));
+        held(start + 1);
+        assert_eq!(said(), Err("an undo was interrupted: run respool recover".into()));
     }
 }

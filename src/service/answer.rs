@@ -321,7 +321,9 @@ impl View {
             Operate::Checkpoint(new) => Operate::Checkpoint(allowed(new)?),
             Operate::Run(order) => {
                 refuse_inside(self.peer.pid, site).map_err(report)?;
-                Operate::Run(fitting(order)?)
+                let mut order = fitting(order)?;
+                order.mover = order.chat.is_some().then_some((self.peer.pid, self.peer.start));
+                Operate::Run(order)
             }
             Operate::Settle { operation, done, why } => {
                 refuse_inside(self.peer.pid, site).map_err(report)?;

@@ -1,6 +1,6 @@
 //! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,7 @@ impl Desk {
             _ => Vec::new(),
         };
         let listed = checkpoints.as_deref().filter(|c| !c.is_empty());
-        let kin = listed.map_or_else(HashMap::new, |c| of_kin(found, c));
+        let kin = listed.map_or_else(HashMap::new, |c| of_kin(found, c, &notes.thinned));
         let background = Background {
             kin,
             tracked_since,
@@ -260,11 +260,15 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
 /// What is said where no sandbox is found, and root may know one.
 pub const HIDDEN: &str = "what is tracked here can be seen by root: sudo respool";
 /// The checkpoints of messages in the stores that share some with this one. What cannot be read tells nothing.
-fn of_kin(found: &Found, checkpoints: &[Checkpoint]) -> HashMap<String, CheckpointId> {
+fn of_kin(
+    found: &Found,
+    checkpoints: &[Checkpoint],
+    thinned: &HashSet<String>,
+) -> HashMap<String, CheckpointId> {
     let mut taken = HashMap::new();
     for store in found.0.kin(&found.1) {
         match found.0.read(&store, &Silent) {
-            Ok(kin) => taken.extend(join::taken_for(&kin, checkpoints)),
+            Ok(kin) => taken.extend(join::taken_for(&kin, checkpoints, thinned)),
             Err(e) => tracing::debug!("{e}"),
         }
     }

@@ -34,7 +34,7 @@ pub fn plain_id(id: &str) -> String {
 pub struct Background {
     /// When the folder was tracked.
     pub tracked_since: Option<DateTime<Utc>>,
-    /// Checkpoints that retention removed, by the message's native id.
+    /// What retention removed: native ids of messages, and marks by [`thinned_marks`].
     pub thinned: HashSet<String>,
     /// Sandboxes that the workspace was in before.
     pub earlier: Vec<Earlier>,
@@ -62,10 +62,40 @@ fn failure_in(text: &str) -> Option<String> {
     Some(shown(rest.get(..end)?.trim_end_matches('\\')))
 }
 
-/// For each message (by position) the checkpoint, if one is tied to it.
-fn assign<'a>(conversation: &Conversation, own: &[&'a Checkpoint]) -> HashMap<usize, &'a Checkpoint> {
+/// What is tied to a message.
+#[derive(Clone, Copy)]
+enum Tied<'a> {
+    /// This checkpoint.
+    To(&'a Checkpoint),
+    /// One that retention removed, with this sequence number.
+    Thinned(u64),
+}
+
+impl<'a> Tied<'a> {
+    fn seq(self) -> u64 {
+        match self {
+            Self::To(c) => c.meta.seq,
+            Self::Thinned(seq) => seq,
+        }
+    }
+
+    fn checkpoint(self) -> Option<&'a Checkpoint> {
+        match self {
+            Self::To(c) => Some(c),
+            Self::Thinned(_) => None,
+        }
+    }
+}
+
+/// For each message (by position) the checkpoint, if one is tied to it. `thinned`: the hash of the text and the sequence
+/// number of each that was removed.
+fn assign<'a>(
+    conversation: &Conversation,
+    own: &[&'a Checkpoint],
+    thinned: &[(&str, u64)],
+) -> HashMap<usize, Tied<'a>> {
     let mut taken: HashSet<&CheckpointId> = HashSet::new();
-    let mut found: HashMap<usize, &'a Checkpoint> = HashMap::new();
+    let mut found: HashMap<usize, Tied<'a>> = HashMap::new();
     let by_id: HashMap<&str, &'a Checkpoint> = own.iter().map(|c| (c.meta.id.as_str(), *c)).collect();
     let mut by_message: HashMap<&str, &'a Checkpoint> = HashMap::new();
     for c in own {
@@ -86,29 +116,32 @@ fn assign<'a>(conversation: &Conversation, own: &[&'a Checkpoint]) -> HashMap<us
             .and_then(|id| by_id.get(id.as_str()).copied());
         if let Some(c) = by_message.get(m.id.as_str()).copied().or(noted) {
             taken.insert(&c.meta.id);
-            found.insert(i, c);
+            found.insert(i, Tied::To(c));
         }
     }
-    assign_by_text(conversation, own, &taken, &mut found);
-    found
-}
-
-/// A hook's checkpoint whose record the agent has not written: by text, and only between the checkpoints of
-/// the messages before and after it, so that none of an earlier message with the same text is taken for it.
-fn assign_by_text<'a>(
-    conversation: &Conversation,
-    own: &[&'a Checkpoint],
-    taken: &HashSet<&CheckpointId>,
-    found: &mut HashMap<usize, &'a Checkpoint>,
-) {
-    let mut by_text: BTreeMap<&str, VecDeque<&'a Checkpoint>> = BTreeMap::new();
+    let mut texts: Vec<(&str, Tied<'a>)> = thinned.iter().map(|(h, s)| (*h, Tied::Thinned(*s))).collect();
     for c in own
         .iter()
         .filter(|c| c.meta.message.is_none() && !taken.contains(&c.meta.id))
     {
-        if let Some(h) = &c.meta.text_hash {
-            by_text.entry(h).or_default().push_back(c);
-        }
+        texts.extend(c.meta.text_hash.as_deref().map(|h| (h, Tied::To(c))));
+    }
+    texts.sort_by_key(|(_, tied)| tied.seq());
+    assign_by_text(conversation, &texts, &mut found);
+    found
+}
+
+/// A hook's checkpoint whose record the agent has not written: by text, and only between the checkpoints of
+/// the messages before and after it, so that none of an earlier message with the same text is taken for it. One that was
+/// removed has its place among them. `texts`: each with the hash of its text, oldest first.
+fn assign_by_text<'a>(
+    conversation: &Conversation,
+    texts: &[(&str, Tied<'a>)],
+    found: &mut HashMap<usize, Tied<'a>>,
+) {
+    let mut by_text: BTreeMap<&str, VecDeque<Tied<'a>>> = BTreeMap::new();
+    for (hash, tied) in texts {
+        by_text.entry(hash).or_default().push_back(*tied);
     }
     if by_text.is_empty() {
         return;
@@ -117,13 +150,13 @@ fn assign_by_text<'a>(
     // for each message the first checkpoint known after it
     let mut until = vec![u64::MAX; total];
     for i in (0..total.saturating_sub(1)).rev() {
-        until[i] = found.get(&(i + 1)).map_or(until[i + 1], |c| c.meta.seq);
+        until[i] = found.get(&(i + 1)).map_or(until[i + 1], |t| t.seq());
     }
     // of a part of a conversation it is not known where the first message's may be
     let mut after = if conversation.partial { u64::MAX } else { 0 };
     for (i, m) in conversation.messages.iter().enumerate() {
         if let Some(c) = found.get(&i) {
-            after = c.meta.seq;
+            after = c.seq();
             continue;
         }
         if !m.hooks.is_empty() {
@@ -132,14 +165,14 @@ fn assign_by_text<'a>(
         let Some(queue) = by_text.get_mut(text_hash(&m.text).as_str()) else {
             continue;
         };
-        while queue.front().is_some_and(|c| c.meta.seq <= after) {
+        while queue.front().is_some_and(|t| t.seq() <= after) {
             queue.pop_front();
         }
-        if queue.front().is_some_and(|c| c.meta.seq < until[i])
-            && let Some(c) = queue.pop_front()
+        if queue.front().is_some_and(|t| t.seq() < until[i])
+            && let Some(tied) = queue.pop_front()
         {
-            after = c.meta.seq;
-            found.insert(i, c);
+            after = tied.seq();
+            found.insert(i, tied);
         }
     }
 }
@@ -161,10 +194,41 @@ fn in_earlier<'a>(message: &Message, conversation: &str, earlier: &'a [Earlier])
     earlier.iter().find(has).map(|e| e.record.id.as_str())
 }
 
+/// How a checkpoint of a message is remembered once retention has removed it: by the message's native id; where a hook
+/// took it, which did not know that id yet, by its own id, and by the text and its place in the sequence.
+pub fn thinned_marks(meta: &CheckpointMeta) -> Vec<String> {
+    if meta.kind != CheckpointKind::Message {
+        return Vec::new();
+    }
+    if let Some(message) = &meta.message {
+        return vec![message.clone()];
+    }
+    let said = meta.conversation.as_ref().zip(meta.text_hash.as_ref());
+    let said = said.map(|(conversation, hash)| format!("{} {hash} {}", plain_id(conversation), meta.seq));
+    [Some(meta.id.to_string()), said].into_iter().flatten().collect()
+}
+
+/// Of what was removed, what has no more than a text: its hash, and the sequence number.
+fn thinned_texts<'a>(thinned: &'a HashSet<String>, conversation: &str) -> Vec<(&'a str, u64)> {
+    let parts = |mark: &'a String| {
+        let (id, rest) = mark.split_once(' ')?;
+        let (hash, seq) = rest.split_once(' ')?;
+        Some((id, hash, seq.parse().ok()?))
+    };
+    let all = thinned.iter().filter_map(parts);
+    all.filter(|(id, ..)| *id == conversation)
+        .map(|(_, hash, seq)| (hash, seq))
+        .collect()
+}
+
+const REMOVED: &str = "removed by retention";
+
 /// Why a message has no checkpoint.
 fn missing(message: &Message, conversation: &str, background: &Background) -> (CheckpointState, String) {
-    if background.thinned.contains(&message.id) {
-        return (CheckpointState::Thinned, "removed by retention".into());
+    let noted = message.hooks.iter().rev().find_map(|h| id_in(&h.stdout));
+    let removed = |mark: &str| background.thinned.contains(mark);
+    if removed(&message.id) || noted.as_ref().is_some_and(|id| removed(id.as_str())) {
+        return (CheckpointState::Thinned, REMOVED.into());
     }
     // by ids, whatever the clocks say, and before a noted checkpoint is called gone
     if let Some(id) = in_earlier(message, conversation, &background.earlier) {
@@ -173,7 +237,7 @@ fn missing(message: &Message, conversation: &str, background: &Background) -> (C
             format!("its checkpoint is in an earlier sandbox: {id}"),
         );
     }
-    if let Some(id) = message.hooks.iter().rev().find_map(|h| id_in(&h.stdout)) {
+    if let Some(id) = noted {
         return (CheckpointState::Damaged, format!("checkpoint {id} is gone"));
     }
     if let Some(reason) = message.hooks.iter().rev().find_map(|h| failure_in(&h.stdout)) {
@@ -237,12 +301,19 @@ fn of_messages<'a>(own: &[&'a Checkpoint]) -> Vec<&'a Checkpoint> {
     own.iter().filter(is).copied().collect()
 }
 
-/// The checkpoints of a conversation's messages, by the messages' ids.
-pub fn taken_for(conversation: &Conversation, checkpoints: &[Checkpoint]) -> HashMap<String, CheckpointId> {
-    let own = of_messages(&of_conversation(checkpoints, &conversation.summary.id));
-    let found = assign(conversation, &own);
-    let named =
-        |(i, c): (usize, &Checkpoint)| Some((conversation.messages.get(i)?.id.clone(), c.meta.id.clone()));
+/// The checkpoints of a conversation's messages, by the messages' ids. `thinned`: see [`Background`].
+pub(super) fn taken_for(
+    conversation: &Conversation,
+    checkpoints: &[Checkpoint],
+    thinned: &HashSet<String>,
+) -> HashMap<String, CheckpointId> {
+    let id = &conversation.summary.id;
+    let own = of_messages(&of_conversation(checkpoints, id));
+    let found = assign(conversation, &own, &thinned_texts(thinned, &plain_id(id)));
+    let named = |(i, tied): (usize, Tied<'_>)| {
+        let message = conversation.messages.get(i)?.id.clone();
+        Some((message, tied.checkpoint()?.meta.id.clone()))
+    };
     found.into_iter().filter_map(named).collect()
 }
 
@@ -255,10 +326,11 @@ pub fn rows(
     let wanted = plain_id(&conversation.summary.id);
     let all = checkpoints.unwrap_or_default();
     let own = of_conversation(all, &wanted);
-    let mut found = assign(conversation, &of_messages(&own));
+    let thinned = thinned_texts(&background.thinned, &wanted);
+    let mut found = assign(conversation, &of_messages(&own), &thinned);
     for (i, m) in conversation.messages.iter().enumerate() {
         if let Some(id) = background.kin.get(&m.id).filter(|_| !found.contains_key(&i)) {
-            found.extend(all.iter().find(|c| c.meta.id == *id).map(|c| (i, c)));
+            found.extend(all.iter().find(|c| c.meta.id == *id).map(|c| (i, Tied::To(c))));
         }
     }
     // the end of a turn is in the conversation that it was a turn of
@@ -267,30 +339,36 @@ pub fn rows(
         _ => turn_end(&own, c.meta.seq),
     };
     let row = |(i, m): (usize, &Message)| {
-        let checkpoint = checkpoints.is_some().then(|| match found.get(&i) {
-            Some(c) => {
-                let (state, reason) = describe(c);
-                RowCheckpoint {
-                    id: Some(c.meta.id.clone()),
-                    state,
-                    reason,
-                    label: c.meta.label.clone(),
-                    pinned: c.meta.pinned,
-                    turn_end: end(c),
+        let tied = found.get(&i);
+        let checkpoint = checkpoints
+            .is_some()
+            .then(|| match tied.and_then(|t| t.checkpoint()) {
+                Some(c) => {
+                    let (state, reason) = describe(c);
+                    RowCheckpoint {
+                        id: Some(c.meta.id.clone()),
+                        state,
+                        reason,
+                        label: c.meta.label.clone(),
+                        pinned: c.meta.pinned,
+                        turn_end: end(c),
+                    }
                 }
-            }
-            None => {
-                let (state, reason) = missing(m, &wanted, background);
-                RowCheckpoint {
-                    id: None,
-                    state,
-                    reason: Some(reason),
-                    label: None,
-                    pinned: false,
-                    turn_end: None,
+                None => {
+                    let (state, reason) = match tied {
+                        Some(_) => (CheckpointState::Thinned, REMOVED.to_owned()),
+                        None => missing(m, &wanted, background),
+                    };
+                    RowCheckpoint {
+                        id: None,
+                        state,
+                        reason: Some(reason),
+                        label: None,
+                        pinned: false,
+                        turn_end: None,
+                    }
                 }
-            }
-        });
+            });
         Row {
             message: m.number,
             id: m.id.clone(),

@@ -22,7 +22,7 @@ const MISSED_MOST: u64 = 4 << 20;
 /// What is remembered of a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Notes {
-    /// The messages whose checkpoint was removed.
+    /// What was removed: native ids of messages, and marks by [`thinned_marks`](super::join::thinned_marks).
     pub thinned: HashSet<String>,
     /// The messages without a checkpoint, each with the reason.
     pub missed: HashMap<String, String>,

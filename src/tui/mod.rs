@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod effect;
+mod eyes;
 pub mod keymap;
 pub mod layout;
 pub mod mail;

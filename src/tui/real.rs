@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use notify::{RecursiveMode, Watcher};
-
 use super::backend::{
     Backend, Direction, Failure, Opening, Resent, Result, Reversal, RowCounts, StateRef, Taken, TrackedHere,
     Version, WatchGuard, Writing, candidate, nothing,
 };
+use super::eyes;
 use super::mail::Mail;
 use super::tracking::{self, User};
 use crate::chat::{Access, Kept};
@@ -200,6 +199,7 @@ fn order(plan: &Plan) -> Order {
         },
         of: None,
         chat: None,
+        mover: None,
     }
 }
 
@@ -473,17 +473,8 @@ impl Backend for RealBackend {
         }
         let failed =
             |e: notify::Error| Failure::new(Kind::Failed, format!("the store cannot be followed: {e}"), None);
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // reading the store is no change of it
-            if event.is_ok_and(|e| !e.kind.is_access()) {
-                changed();
-            }
-        })
-        .map_err(failed)?;
-        for path in paths.iter().filter(|p| p.exists()) {
-            watcher.watch(path, RecursiveMode::NonRecursive).map_err(failed)?;
-        }
-        Ok(Box::new((watcher, far)))
+        let eyes = eyes::follow(paths, changed).map_err(failed)?;
+        Ok(Box::new((eyes, far)))
     }
 }
 

@@ -159,10 +159,22 @@ impl Followed {
         Ok((it, now))
     }
 
-    /// True while the store is the one that was followed from the start.
-    pub(super) fn there(&self) -> bool {
+    /// True while the conversation is in its place: the store that was followed from the start, or one that was put
+    /// in its place and is of the same conversation.
+    pub(super) fn there(&mut self) -> bool {
         let now = identity(&self.found.1);
-        now.is_some() && now == self.store
+        if now.is_none() || now == self.store {
+            return now.is_some();
+        }
+        let same = self
+            .found
+            .0
+            .tail(&self.found.1, 1)
+            .is_ok_and(|c| c.summary.id == self.id);
+        if same {
+            self.store = now;
+        }
+        same
     }
 
     /// Asks for reports of changes of all its folders that there are; again where one was made anew.
@@ -173,6 +185,10 @@ impl Followed {
                     self.reported.remove(&path);
                 }
                 Some(is) if self.reported.get(&path) != Some(&is) => {
+                    if self.reported.contains_key(&path) {
+                        // else the end of the old one would be taken for the end of the new one
+                        let _gone_already = watcher.unwatch(&path);
+                    }
                     watcher.watch(&path, notify::RecursiveMode::NonRecursive)?;
                     self.reported.insert(path, is);
                 }

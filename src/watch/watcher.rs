@@ -240,10 +240,15 @@ impl Watch<'_> {
     }
 
     /// The error to end with when the last conversation's store is gone.
-    fn nothing_left(&self) -> Option<WatchError> {
-        let mut all = self.all.values();
-        let last = all.next().filter(|f| !f.there())?;
-        all.next().is_none().then(|| WatchError::Gone {
+    fn nothing_left(&mut self) -> Option<WatchError> {
+        if self.all.len() != 1 {
+            return None;
+        }
+        let last = self.all.values_mut().next()?;
+        if last.there() {
+            return None;
+        }
+        Some(WatchError::Gone {
             conversation: last.id.clone(),
             store: last.found.1.clone(),
         })

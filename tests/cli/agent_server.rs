@@ -170,7 +170,7 @@ impl Held {
             }
             ("POST", "/events") => {
                 std::fs::write(self.dir.join("sent"), body.to_string()).expect("sent");
-                (200, json!({"success": true}))
+                Self::recorded("events")
             }
             ("POST", "/navigate") => self.navigate(body["event_id"].as_str().unwrap_or_default()),
             _ => (404, json!({"detail": "Not Found"})),

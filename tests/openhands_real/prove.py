@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE.parent / "recorder"))
 
 import mock_llm  # noqa: E402
 import prove_chat  # noqa: E402
+import prove_resend  # noqa: E402
 import story  # noqa: E402
 import trace_tree as trace  # noqa: E402
 
@@ -451,7 +452,7 @@ def main():
     parser.add_argument("--cli")
     parser.add_argument("--server", metavar="PYTHON")
     parser.add_argument("--only", choices=["hook", "not-tracked", "watcher", "both", "chat", "cli", "chat-cli",
-                                           "server", "chat-server"])
+                                           "server", "chat-server", "resend"])
     args = parser.parse_args()
     proof = Proof(args)
     try:
@@ -463,6 +464,7 @@ def main():
         if args.server:
             steps["server"] = lambda: proof.by_server(args.server)
             steps["chat-server"] = lambda: prove_chat.by_server(proof, args.server)
+            steps["resend"] = lambda: prove_resend.run(proof, args.server)
         for name in [args.only] if args.only else steps:
             steps[name]()
     finally:

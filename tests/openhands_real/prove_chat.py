@@ -28,6 +28,8 @@ SCRIPT = [
     ("edited two", [story.shell("echo edited > a && echo e > e"), story.finish("Edited.")]),
     ("message four", [story.shell("echo 4 > a"), story.finish("Four.")]),
     ("message five", [story.shell("echo 5 > a"), story.finish("Five.")]),
+    ("instead of one", [story.shell("echo first > a && echo first > first"), story.finish("First.")]),
+    ("instead of four", [story.shell("echo last > a && echo last > last"), story.finish("Last.")]),
     ("message slow", [story.shell("sleep 30; echo slow > slow"), story.finish("Slow.")]),
 ]
 
@@ -145,10 +147,10 @@ def by_cli(proof, openhands):
 
 
 class Server:
-    """A real agent server with a key, and its REST interface."""
+    """A real agent server, with a key or without, and its REST interface."""
 
-    def __init__(self, proof, python):
-        self.proof, self.python = proof, python
+    def __init__(self, proof, python, key=KEY):
+        self.proof, self.python, self.key = proof, python, key
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
@@ -156,7 +158,9 @@ class Server:
 
     def start(self):
         env = self.proof.env | {"OH_CONVERSATIONS_PATH": str(self.proof.conversations), "OPENHANDS_SUPPRESS_BANNER": "1",
-                                "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OH_SESSION_API_KEYS_0": KEY}
+                                "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        if self.key:
+            env["OH_SESSION_API_KEYS_0"] = self.key
         self.process = subprocess.Popen(
             [self.python, "-m", "openhands.agent_server", "--host", "127.0.0.1", "--port", str(self.port)], env=env,
             cwd=self.proof.scratch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -177,7 +181,8 @@ class Server:
     def __call__(self, method, path, body=None):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method,
                                          data=None if body is None else json.dumps(body).encode(),
-                                         headers={"Content-Type": "application/json", "X-Session-API-Key": KEY})
+                                         headers={"Content-Type": "application/json"}
+                                         | ({"X-Session-API-Key": self.key} if self.key else {}))
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.loads(answer.read() or "null")
@@ -192,20 +197,24 @@ class Server:
             time.sleep(0.05)
         raise SystemExit(f"the agent was not {status} in time")
 
+    def conversation(self, root, model):
+        """A new one in this workspace, with the hooks of its project."""
+        hooks = json.loads((root / ".openhands" / "hooks.json").read_text())["hooks"]
+        agent = {"kind": "Agent", "tools": [{"name": "terminal"}, {"name": "file_editor"}],
+                 "llm": {"model": "openai/gpt-4o", "base_url": f"http://127.0.0.1:{model.port}/v1", "api_key": "sk-dummy",
+                         "usage_id": "agent", "num_retries": 0}}
+        return self("POST", "/api/conversations", {
+            "agent": agent, "workspace": {"kind": "LocalWorkspace", "working_dir": str(root)}, "autotitle": False,
+            "hook_config": hooks})["id"]
+
 
 def by_server(proof, python):
     """The agent server: it moves the head itself; interrupted while it works; after a kill -9 the store is free."""
     root, model, server = proof.workspace("chat-server"), Model(), Server(proof, python)
     proof.install_hooks(root)
-    hooks = json.loads((root / ".openhands" / "hooks.json").read_text())["hooks"]
-    agent = {"kind": "Agent", "tools": [{"name": "terminal"}, {"name": "file_editor"}],
-             "llm": {"model": "openai/gpt-4o", "base_url": f"http://127.0.0.1:{model.port}/v1", "api_key": "sk-dummy",
-                     "usage_id": "agent", "num_retries": 0}}
     server.start()
     try:
-        number = server("POST", "/api/conversations", {
-            "agent": agent, "workspace": {"kind": "LocalWorkspace", "working_dir": str(root)}, "autotitle": False,
-            "hook_config": hooks})["id"]
+        number = server.conversation(root, model)
 
         def send(text):
             server("POST", f"/api/conversations/{number}/events",

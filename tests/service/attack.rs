@@ -123,6 +123,7 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
             selection: Selection::Paths(paths.iter().map(Into::into).collect()),
             of: None,
             chat: None,
+            mover: None,
         };
         about(About::Operate(
             serde_json::to_value(Operate::Run(order)).expect("order"),
@@ -202,6 +203,7 @@ fn an_order_takes_back_only_what_went_back_and_labels_are_short() {
             selection: Selection::All,
             of: Some(track.clone()),
             chat: None,
+            mover: None,
         };
         let order = serde_json::to_value(Operate::Run(order)).expect("order");
         assert!(line.refused(about(About::Operate(order))).contains(why));

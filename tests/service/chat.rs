@@ -4,9 +4,12 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::common::wait_until;
 use crate::served::{OTHER, OWNER, Served};
 
 const ID: &str = "00000000-0000-4000-8000-000000000007";
@@ -198,4 +201,97 @@ fn root_is_not_led_into_a_store_that_is_not_the_owners() {
     let (code, doc) = s.root(&["recover"]);
     assert_eq!((code, &doc[0]["outcome"]), (0, &json!("rolled-back")), "{doc}");
     assert_eq!((leaf(&store), a(&s)), (event(4), "2\n".into()));
+}
+
+/// A process that a test stopped; it goes on, and ends, with the test.
+struct Stopped(Option<std::process::Child>);
+
+impl Stopped {
+    fn state(&self) -> Option<char> {
+        let pid = self.0.as_ref()?.id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.trim_start().chars().next()
+    }
+
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        if let Some(child) = &self.0 {
+            let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+            nix::sys::signal::kill(pid, signal).expect("signal");
+        }
+    }
+
+    fn ends(mut self) -> std::process::Output {
+        let child = self.0.take().expect("running");
+        child.wait_with_output().expect("its end")
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _dead_already = child.kill();
+            let _reaped_already = child.wait();
+        }
+    }
+}
+
+fn stopped_at(s: &Served, point: &str) -> Stopped {
+    let mut c = s.user(OWNER, s.dir().join("respool"));
+    c.args(["--json", "-c", ID, "--yes", "rewind", "2"])
+        .env("RESPOOL_STOP_AT", point)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let it = Stopped(Some(c.spawn().expect("respool")));
+    let there = wait_until(Duration::from_secs(20), || it.state() == Some('T'));
+    assert!(there, "it did not come to {point}");
+    it
+}
+
+fn prompt(s: &Served) -> std::process::Child {
+    let ws = s.ws();
+    let input =
+        json!({"event_type": "UserPromptSubmit", "message": "three", "session_id": ID, "working_dir": ws});
+    let mut c = s.user(OWNER, s.dir().join("respool"));
+    c.args(["hook", "openhands"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut hook = c.spawn().expect("respool");
+    let mut stdin = hook.stdin.take().expect("stdin");
+    std::io::Write::write_all(&mut stdin, input.to_string().as_bytes()).expect("input");
+    hook
+}
+
+/// A message that comes between a rewind's files and its conversation waits for the rewind, and has its checkpoint;
+/// whatever else writes waits, too. Where the rewind was killed nobody waits, and the reason is said.
+#[test]
+fn a_message_between_files_and_conversation_waits() {
+    let s = Served::new();
+    let store = conversation(&s);
+    let rewind = stopped_at(&s, "chat-held");
+    let mut hook = prompt(&s);
+    // the plan only looks, and takes longer than a hook that does not wait
+    let (code, doc) = s.run_as(OWNER, &["-c", ID, "--dry-run", "rewind", "2", "--files"]);
+    assert_eq!(code, 0, "{doc}");
+    assert!(hook.try_wait().expect("wait").is_none(), "it waits");
+    rewind.signal(nix::sys::signal::Signal::SIGCONT);
+    let out = hook.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(said.contains("respool: checkpoint cp-"), "{said}");
+    let done = rewind.ends();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    assert_eq!((leaf(&store), a(&s)), (event(2), "1\n".into()));
+
+    let (code, doc) = s.run_as(OWNER, &["-c", ID, "--yes", "undo"]);
+    assert_eq!(code, 0, "{doc}");
+    let rewind = stopped_at(&s, "chat-held");
+    rewind.signal(nix::sys::signal::Signal::SIGKILL);
+    rewind.ends();
+    let start = Instant::now();
+    let out = prompt(&s).wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        said.contains("no checkpoint: a rewind was interrupted: run respool recover"),
+        "{said}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(8), "it does not wait");
 }

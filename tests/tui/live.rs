@@ -5,6 +5,7 @@ use crate::tui_fake;
 use respool::failure::Kind;
 use respool::tui::backend::Failure;
 
+/// P140: it grows.
 #[test]
 fn new_messages_appear_and_the_selection_stays_on_its_message() {
     let mut tui = Tui::started(tui_fake::script(), (120, 40));
@@ -34,6 +35,7 @@ fn new_messages_appear_and_the_selection_stays_on_its_message() {
     );
 }
 
+/// P140: it is deleted.
 #[test]
 fn a_store_that_is_deleted_stays_on_the_screen_and_comes_back() {
     let mut tui = Tui::started(tui_fake::script(), (120, 40));
