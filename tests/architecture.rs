@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mounts", &[]),
     ("process", &[]),
     ("patterns", &[]),
+    ("packages", &["text", "progress"]),
     ("config", &["failure", "text", "paths", "patterns"]),
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
@@ -45,6 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "timeline",
         &[
+            "packages",
             "conversation",
             "engine",
             "sandbox",
@@ -57,8 +59,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rewind",
         &[
-            "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
-            "durable", "paths", "config",
+            "packages", "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress",
+            "mounts", "durable", "paths", "config",
         ],
     ),
     (
@@ -114,6 +116,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "tui",
         &[
+            "packages",
             "chat",
             "rewind",
             "watch",
@@ -134,6 +137,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "packages",
             "chat",
             "service",
             "tui",
