@@ -1,6 +1,6 @@
 //! Databases that are a file or a few: dpkg's, apk's, rpm's, cargo's.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,6 +42,10 @@ struct Database {
 
 /// Where it is, and why it cannot be found out what is there.
 type Hidden = (PathBuf, TreeError);
+/// Finds the database of one manager.
+type Find = fn(&dyn Tree) -> std::result::Result<Option<Database>, Hidden>;
+/// What tells a database from all others: its manager, the stamps of its files.
+type Key = (Manager, Vec<Stamp>);
 
 /// Compares the databases of a whole root.
 pub(super) fn compare(
@@ -50,10 +54,7 @@ pub(super) fn compare(
     out: &mut Summary,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let finders: [(
-        Manager,
-        fn(&dyn Tree) -> std::result::Result<Option<Database>, Hidden>,
-    ); 3] = [
+    let finders: [(Manager, Find); 3] = [
         (Manager::Dpkg, find_dpkg),
         (Manager::Apk, find_apk),
         (Manager::Rpm, find_rpm),
@@ -213,7 +214,7 @@ fn list(listed: Listed) -> std::result::Result<Listed, String> {
 #[derive(Deserialize)]
 struct Crates {
     #[serde(default)]
-    installs: std::collections::BTreeMap<String, IgnoredAny>,
+    installs: HashMap<String, IgnoredAny>,
 }
 
 /// `name version (source)` is the key of each entry.
@@ -275,7 +276,7 @@ fn stamps(tree: &dyn Tree, db: &Database) -> Option<Vec<Stamp>> {
 }
 
 /// What was read before: by manager and stamps.
-static KNOWN: Mutex<VecDeque<((Manager, Vec<Stamp>), Arc<Listed>)>> = Mutex::new(VecDeque::new());
+static KNOWN: Mutex<VecDeque<(Key, Arc<Listed>)>> = Mutex::new(VecDeque::new());
 
 fn read(tree: &dyn Tree, db: &Database, stamps: Option<Vec<Stamp>>) -> Read {
     let key = stamps.map(|s| (db.manager, s));
@@ -296,9 +297,9 @@ fn read(tree: &dyn Tree, db: &Database, stamps: Option<Vec<Stamp>>) -> Read {
     }
     let hash = || {
         let mut hash = blake3::Hasher::new();
-        files.iter().for_each(|(_, bytes)| {
+        for (_, bytes) in &files {
             hash.update(bytes);
-        });
+        }
         Some(*hash.finalize().as_bytes())
     };
     let listed = Arc::new((db.parse)(&files).map_err(|why| (why, hash()))?);

@@ -101,6 +101,7 @@ pub struct Unread {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Installed, removed, or of another version.
+    #[serde(default)]
     pub packages: Vec<PackageChange>,
     /// What could not be compared.
     #[serde(default)]
@@ -153,8 +154,12 @@ impl Summary {
             match (gone.as_slice(), come.as_slice()) {
                 ([from], [to]) => push(Some(from), Some(to)),
                 _ => {
-                    gone.into_iter().for_each(|v| push(Some(v), None));
-                    come.into_iter().for_each(|v| push(None, Some(v)));
+                    for version in gone {
+                        push(Some(version), None);
+                    }
+                    for version in come {
+                        push(None, Some(version));
+                    }
                 }
             }
         }

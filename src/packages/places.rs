@@ -81,7 +81,9 @@ fn one(tree: &dyn Tree, pattern: &str, out: &mut Matches) {
     let mut at = vec![PathBuf::new()];
     for part in pattern.split('/') {
         let Some((before, after)) = part.split_once('*') else {
-            at.iter_mut().for_each(|p| p.push(part));
+            for path in &mut at {
+                path.push(part);
+            }
             continue;
         };
         let mut next = Vec::new();

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{PackageChange, Summary, Unread};
-use crate::text::count;
+use crate::text::{count, shown};
 
 /// Up to so many packages of a kind are named one by one.
 const NAMED: usize = 4;
@@ -21,7 +21,8 @@ pub(super) fn line(summary: &Summary) -> String {
         .filter_map(|verb| group(verb, &of(verb)))
         .collect();
     parts.extend(unread(&summary.packages_unread));
-    parts.join("; ")
+    // it may come from another machine
+    shown(&parts.join("; "))
 }
 
 fn verb(p: &PackageChange) -> &'static str {

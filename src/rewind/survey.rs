@@ -15,6 +15,7 @@ use crate::progress::Progress;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
 use crate::timeline::desk::spans;
+use crate::timeline::packages::of_workspace;
 use crate::timeline::select::Selected;
 
 /// What of a rewind is wanted.
@@ -267,6 +268,13 @@ pub fn survey(
         target: Some(id.clone()),
         target_words: target.words.clone(),
         message: target.message,
+        packages: of_workspace(
+            &*site.vault,
+            &State::Checkpoint(id.clone()),
+            &State::Now,
+            &changes,
+            progress,
+        )?,
         changes,
         between,
         holders,

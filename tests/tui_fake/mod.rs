@@ -145,7 +145,7 @@ impl Backend for Fake {
     }
     fn counts(&self, _store: &Path, row: &str, progress: &dyn Progress) -> Result<RowCounts> {
         self.enter("counts", row, Some(progress))?;
-        Ok(self.edit(|s| s.counts.get(row).copied().unwrap_or_default()))
+        Ok(self.edit(|s| s.counts.get(row).cloned().unwrap_or_default()))
     }
     fn changes(&self, _: &Path, a: &StateRef, b: &StateRef, progress: &dyn Progress) -> Result<Vec<Change>> {
         self.enter("changes", &format!("{a:?} {b:?}"), Some(progress))?;
@@ -425,6 +425,7 @@ pub fn row(n: u32, text: &str) -> Row {
         }),
         changes: None,
         between: None,
+        packages: None,
     }
 }
 
@@ -551,6 +552,7 @@ pub fn plan(yours: &[&str]) -> Plan {
             "check every path against the checkpoint".into(),
         ],
         changes,
+        packages: respool::packages::Summary::default(),
         yours: yours.iter().map(PathBuf::from).collect(),
         blockers: Vec::new(),
         not_covered: Vec::new(),
@@ -682,6 +684,7 @@ fn numbers() -> HashMap<String, RowCounts> {
         let counts = RowCounts {
             changes: Some(turn),
             between: Some(between),
+            packages: None,
         };
         (format!("event-{n:04}"), counts)
     })

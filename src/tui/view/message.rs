@@ -55,6 +55,14 @@ pub fn lines(state: &State, over: &Overlay, id: &str) -> Vec<Line<'static>> {
             dim,
         ));
     }
+    let packages = state.open.as_ref().and_then(|o| o.packages_of(row));
+    lines.extend(
+        packages
+            .into_iter()
+            .flat_map(super::packages::all)
+            .flat_map(|l| cells::wrap(&l, columns))
+            .map(|l| Line::styled(l, state.theme[Role::Accent])),
+    );
     let mut facts = vec![format!("id  {}", text::shown(&row.id))];
     if let Some(c) = &row.checkpoint {
         let id =

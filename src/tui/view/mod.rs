@@ -10,6 +10,7 @@ mod help;
 mod log;
 mod message;
 mod outcome;
+mod packages;
 mod picker;
 mod plan;
 mod running;
