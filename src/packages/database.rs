@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::places::{CARGO, expand};
 use super::stanzas::{Listed, apk, dpkg};
@@ -214,7 +214,7 @@ fn list(listed: Listed) -> std::result::Result<Listed, String> {
 #[derive(Deserialize)]
 struct Crates {
     #[serde(default)]
-    installs: HashMap<String, IgnoredAny>,
+    installs: HashMap<String, Value>,
 }
 
 /// `name version (source)` is the key of each entry.

@@ -157,7 +157,10 @@ fn differing<'a>(
     b: &'a BTreeMap<PathBuf, Kind>,
 ) -> BTreeSet<&'a PathBuf> {
     let names = a.keys().chain(b.keys());
-    let says = |n: &Path| manager != Manager::Npm && n.as_os_str().as_bytes().contains(&b'-');
+    let says = |n: &Path| {
+        let stem = n.file_stem().unwrap_or_default();
+        manager != Manager::Npm && stem.as_bytes().contains(&b'-')
+    };
     names
         .filter(|n| !(a.contains_key(*n) && b.contains_key(*n) && says(n)))
         .collect()
