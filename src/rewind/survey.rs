@@ -269,7 +269,7 @@ pub fn survey(
         target_words: target.words.clone(),
         message: target.message,
         packages: of_workspace(
-            &*site.vault,
+            site,
             &State::Checkpoint(id.clone()),
             &State::Now,
             &changes,

@@ -95,7 +95,7 @@ impl Known {
         let list = site.vault.changes(&from, &to, false, progress)?;
         let tally = Tally {
             counts: Counts::of(&list),
-            packages: Some(of_workspace(&*site.vault, &from, &to, &list, progress)?),
+            packages: Some(of_workspace(site, &from, &to, &list, progress)?),
         };
         match site.dir() {
             Ok(dir) => self.put(dir, pair, tally.clone()),
@@ -237,6 +237,12 @@ mod tests {
             [None, None, Some(counts(3))]
         );
         assert!(!dir.path().join("cache/x.1.tmp").exists());
+        // an older service knows of no packages
+        let numbers = serde_json::to_value(counts(3).counts).expect("json");
+        assert_eq!(
+            serde_json::from_value::<Tally>(numbers).expect("a tally"),
+            counts(3)
+        );
         // a folder that cannot be written
         let none = dir.path().join("none/deeper");
         first.put(&none, &pair(1, 2), counts(7));

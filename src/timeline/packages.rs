@@ -4,14 +4,16 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::engine::vault::Vault;
-use crate::engine::{Change, Content, EngineError, FileType, Result, State};
+use crate::engine::{Change, Content, EngineError, FileType, Reader, Result, State};
 use crate::packages::{Kind, Node, Summary, Tree, TreeError, workspace};
 use crate::progress::Progress;
+use crate::sandbox::site::Site;
 
 /// A state as a tree: whatever kind of vault keeps it, and on whichever side of the service.
 struct StateTree<'a> {
     vault: &'a dyn Vault,
     state: &'a State,
+    reader: Option<&'a Reader>,
 }
 
 fn kind(file_type: FileType) -> Kind {
@@ -25,7 +27,10 @@ fn kind(file_type: FileType) -> Kind {
 
 impl StateTree<'_> {
     fn content(&self, path: &Path, limit: u64) -> std::result::Result<Option<Content>, TreeError> {
-        there(self.vault.read(self.state, path, limit))
+        there(match self.reader {
+            Some(reader) => self.vault.read_for(reader, self.state, path, limit),
+            None => self.vault.read(self.state, path, limit),
+        })
     }
 }
 
@@ -56,7 +61,10 @@ impl Tree for StateTree<'_> {
     }
 
     fn names(&self, path: &Path) -> std::result::Result<Option<Vec<(OsString, Kind)>>, TreeError> {
-        let entries = there(self.vault.entries(self.state, path))?;
+        let entries = there(match self.reader {
+            Some(reader) => self.vault.entries_for(reader, self.state, path),
+            None => self.vault.entries(self.state, path),
+        })?;
         Ok(entries.map(|all| {
             let one = |e: crate::engine::Entry| (e.name.into_os_string(), kind(e.file_type));
             all.into_iter().map(one).collect()
@@ -73,15 +81,25 @@ impl Tree for StateTree<'_> {
     }
 }
 
-/// The packages of a workspace that differ from one state to another. `changes`: what of that difference counts.
+/// The packages of a workspace that differ from one state to another. `changes`: what of that difference counts. Here
+/// no more is read than the workspace's owner may: the service tells him what is found.
 pub fn of_workspace(
-    vault: &dyn Vault,
+    site: &Site,
     a: &State,
     b: &State,
     changes: &[Change],
     progress: &dyn Progress,
 ) -> Result<Summary> {
     let touched = changes.iter().flat_map(|c| [c.path.as_path(), c.old_path()]);
-    let (before, after) = (StateTree { vault, state: a }, StateTree { vault, state: b });
-    workspace(&before, &after, touched, progress).map_err(|_| EngineError::Cancelled)
+    let (uid, gid) = (site.record.uid, site.record.gid);
+    let owner = (site.remote().is_none() && uid != 0).then(|| Reader {
+        uid,
+        groups: vec![gid],
+    });
+    let tree = |state| StateTree {
+        vault: &*site.vault,
+        state,
+        reader: owner.as_ref(),
+    };
+    workspace(&tree(a), &tree(b), touched, progress).map_err(|_| EngineError::Cancelled)
 }

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::roots::{Root, run, said};
+use respool::packages::{Dirs, Manager, system};
+use respool::progress::Silent;
+
+use crate::roots::{Root, open, run, said};
 
 /// A package of Debian's, made here.
 fn deb_file(dir: &Root, name: &str, version: &str) -> std::path::PathBuf {
@@ -113,42 +116,36 @@ with zipfile.ZipFile(path, 'w') as z:
     file
 }
 
+/// This machine's own packages, as dpkg lists them.
 #[test]
-fn npm_itself() {
-    let (made, root) = (Root::new(), Root::new());
-    let empty = root.copy();
-    let install = |version: &str| {
-        let json = format!(r#"{{"name":"@me/tool","version":"{version}","bin":{{"tool":"t.js"}}}}"#);
-        made.write("tool/package.json", json).write("tool/t.js", "");
-        let mut pack = Command::new("npm");
-        pack.args(["pack", "--silent"]).arg(made.at("tool"));
-        let mut install = Command::new("npm");
-        install
-            .args([
-                "install",
-                "-g",
-                "--offline",
-                "--no-audit",
-                "--no-fund",
-                "--no-update-notifier",
-            ])
-            .arg("--prefix")
-            .arg(root.at("usr/local"))
-            .arg(made.at(&format!("me-tool-{version}.tgz")));
-        for c in [&mut pack, &mut install] {
-            c.current_dir(made.path())
-                .env("HOME", made.path())
-                .env("npm_config_cache", made.at("cache"));
-            run(c);
-        }
-    };
-    install("1.0.0");
-    let place = "/usr/local/lib/node_modules";
-    assert_eq!(said(&empty, &root), [format!("npm @me/tool - 1.0.0 {place}")]);
-    let before = root.copy();
-    install("1.2.0");
-    assert_eq!(
-        said(&before, &root),
-        [format!("npm @me/tool 1.0.0 1.2.0 {place}")]
-    );
+fn dpkg_of_this_machine() {
+    let list =
+        run(Command::new("dpkg-query").args(["-W", "-f", "${db:Status-Status} ${Package} ${Version}\n"]));
+    let there = |l: &&str| !l.starts_with("not-installed ") && !l.starts_with("config-files ");
+    let mut theirs: Vec<String> = list
+        .lines()
+        .filter(there)
+        .filter_map(|l| l.split_once(' '))
+        .map(|(_, rest)| rest.to_owned())
+        .collect();
+    theirs.sort();
+    let tree = Dirs::one(open(Path::new("/")));
+    let start = std::time::Instant::now();
+    let summary = system(&Root::new().tree(), &tree, &Silent).expect("not cancelled");
+    eprintln!("{} packages in {:?}", summary.packages.len(), start.elapsed());
+    let dpkg = summary.packages.iter().filter(|p| p.manager == Manager::Dpkg);
+    let mut mine: Vec<String> = dpkg
+        .map(|p| {
+            let name = p.name.split(':').next().unwrap_or_default();
+            format!("{name} {}", p.to.as_deref().unwrap_or_default())
+        })
+        .collect();
+    mine.sort();
+    assert!(!mine.is_empty(), "this test needs a machine that dpkg manages");
+    assert_eq!(mine, theirs);
+    // what is the very same is not read again
+    let start = std::time::Instant::now();
+    let same = system(&tree, &tree, &Silent).expect("not cancelled");
+    assert!(same.packages.is_empty(), "{same:?}");
+    eprintln!("the same again in {:?}", start.elapsed());
 }

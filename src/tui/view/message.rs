@@ -56,13 +56,19 @@ pub fn lines(state: &State, over: &Overlay, id: &str) -> Vec<Line<'static>> {
         ));
     }
     let packages = state.open.as_ref().and_then(|o| o.packages_of(row));
-    lines.extend(
-        packages
-            .into_iter()
-            .flat_map(super::packages::all)
-            .flat_map(|l| cells::wrap(&l, columns))
-            .map(|l| Line::styled(l, state.theme[Role::Accent])),
-    );
+    if let Some(packages) = packages {
+        lines.push(Line::styled(
+            "Packages that its turn changed:",
+            state.theme[Role::Title],
+        ));
+        let all = super::packages::all(packages);
+        lines.extend(
+            all.iter()
+                .flat_map(|l| cells::wrap(l, columns))
+                .map(|l| Line::styled(l, state.theme[Role::Accent])),
+        );
+        lines.push(Line::default());
+    }
     let mut facts = vec![format!("id  {}", text::shown(&row.id))];
     if let Some(c) = &row.checkpoint {
         let id =
