@@ -18,7 +18,7 @@
 //!
 //! # The rooms and who may use whom
 //! `cli`, `tui` -> `demo` -> `rewind`, `watch` -> `timeline`, `diff`, `chat` -> `engine`, `sandbox`,
-//! `conversation` -> `text`, `durable`, `process`, `progress`, `config`, `patterns`, `paths`, `failure`. No arrow up. `engine`
+//! `conversation`, `packages` -> `text`, `durable`, `process`, `progress`, `config`, `patterns`, `paths`, `failure`. No arrow up. `engine`
 //! knows neither conversations nor Docker; `conversation` never writes, `chat` does; ureq is used in `chat` alone,
 //! ratatui and crossterm are used in
 //! `tui` alone, clap in `cli`, bollard in `sandbox`, ioctls in `engine`. `tests/architecture.rs` checks it.
@@ -32,6 +32,7 @@ pub mod diff;
 pub mod durable;
 pub mod engine;
 pub mod failure;
+pub mod packages;
 pub mod paths;
 pub mod patterns;
 pub mod process;

@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mounts", &[]),
     ("process", &[]),
     ("patterns", &[]),
+    ("packages", &["text", "progress"]),
     ("config", &["failure", "text", "paths", "patterns"]),
     ("paths", &["conversation"]),
     ("conversation", &["failure", "text", "process", "progress"]),
@@ -46,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "timeline",
         &[
+            "packages",
             "conversation",
             "engine",
             "sandbox",
@@ -58,8 +60,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rewind",
         &[
-            "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress", "mounts",
-            "durable", "paths", "config",
+            "packages", "chat", "timeline", "engine", "sandbox", "failure", "text", "process", "progress",
+            "mounts", "durable", "paths", "config",
         ],
     ),
     (
@@ -115,6 +117,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "tui",
         &[
+            "packages",
             "chat",
             "rewind",
             "watch",
@@ -135,6 +138,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "packages",
             "chat",
             "service",
             "tui",

@@ -190,6 +190,9 @@ fn text(app: &App, plan: &Plan) -> String {
         ("kept", Some(why)) => format!("  the conversation stays as it is: {why}\n"),
         _ => String::new(),
     };
+    if !plan.packages.is_empty() {
+        out += &format!("packages since then, taken back: {}\n", plan.packages.line());
+    }
     out += "changes since then, all taken back:\n";
     for c in plan.changes.iter().take(SHOWN) {
         let own = plan.yours.contains(&c.path);

@@ -130,6 +130,9 @@ fn counted(row: &Row) -> String {
             let _written = write!(out, "  [{name}{part}]");
         }
     }
+    if let Some(packages) = row.packages.as_ref().filter(|p| !p.is_empty()) {
+        let _written = write!(out, "  [{}]", packages.line());
+    }
     if let Some(reason) = row.checkpoint.as_ref().and_then(|c| c.reason.as_ref()) {
         let _written = write!(out, "  ({})", shown(reason));
     }

@@ -24,7 +24,7 @@ pub fn run(app: &App, path: &Path) -> Done {
         let Some((a, b)) = span.turn else { continue };
         // most turns leave most files alone: then no list is made
         let known = app.desk.known(&subject.site, &a, &b);
-        if known.is_some_and(|c| c.total() == 0) || subject.site.vault.untouched(&a, &b, &path)? {
+        if known.is_some_and(|t| t.counts.total() == 0) || subject.site.vault.untouched(&a, &b, &path)? {
             continue;
         }
         let list = app.desk.listed(&subject.site, &a, &b, &bar)?;

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::chat::Talk;
 use crate::engine::{Change, CheckpointId};
+use crate::packages::Summary;
 use crate::text;
 
 /// Why a rewind cannot be done as it is, or what must be decided first.
@@ -77,7 +78,10 @@ pub struct Plan {
     pub steps: Vec<String>,
     /// What differs from the target to now: all of it is taken back.
     pub changes: Vec<Change>,
-    /// Those of them that are not the agent's doing but the user's own (or another's), after a turn's end.
+    /// The packages that were installed, removed or changed since then: that is taken back with their files.
+    #[serde(flatten)]
+    pub packages: Summary,
+    /// Those of the changes that are not the agent's doing but the user's own (or another's), after a turn's end.
     #[serde(serialize_with = "paths")]
     pub yours: Vec<PathBuf>,
     /// What stands in the way.

@@ -7,6 +7,7 @@ use super::talk::Heard;
 use super::{Blocker, Plan, Reach};
 use crate::chat::Shell;
 use crate::engine::{Change, CheckpointId, Counts, Difference};
+use crate::packages::Summary;
 use crate::sandbox::holders::Holder;
 use crate::text::{count, shown, shown_path, size};
 
@@ -25,6 +26,8 @@ pub struct Facts {
     pub message: Option<u32>,
     /// What differs from the target to now, within the selection.
     pub changes: Vec<Change>,
+    /// The packages that differ from the target to now, within the selection.
+    pub packages: Summary,
     /// What differs in each stretch between a turn's end and the next message after the target.
     pub between: Vec<Change>,
     /// Who holds the workspace.
@@ -243,6 +246,7 @@ pub fn plan(facts: &Facts) -> Option<Plan> {
         steps: steps(facts, Counts::of(&facts.changes)),
         yours: yours(&facts.changes, &facts.between),
         changes: facts.changes.clone(),
+        packages: facts.packages.clone(),
         blockers: blockers(facts),
         not_covered: facts.not_covered.iter().map(|p| shown_path(p)).collect(),
         chat: if facts.heard.moves { "rewound" } else { "kept" },

@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
 use crate::timeline::desk::spans;
+use crate::timeline::packages::of_workspace;
 use crate::timeline::select::Selected;
 
 /// What of a rewind is wanted.
@@ -269,6 +270,13 @@ pub fn survey(
         target: Some(id.clone()),
         target_words: target.words.clone(),
         message: target.message,
+        packages: of_workspace(
+            site,
+            &State::Checkpoint(id.clone()),
+            &State::Now,
+            &changes,
+            progress,
+        )?,
         changes,
         between,
         holders,

@@ -1,4 +1,4 @@
-//! The numbers of change lists between checkpoints. A list between two read-only snapshots never changes, so
+//! The numbers of change lists between checkpoints, and the packages that differ. A list between two read-only snapshots never changes, so
 //! its numbers are kept: in memory, and in the sandbox's folder, one small file a pair. What is kept there
 //! may be missing, torn or old: then it is counted again.
 
@@ -11,7 +11,9 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+use super::packages::of_workspace;
 use crate::engine::{Change, CheckpointId, Counts, Result, State};
+use crate::packages::Summary;
 use crate::progress::Progress;
 use crate::sandbox::remote::{Ask, typed};
 use crate::sandbox::site::Site;
@@ -19,7 +21,7 @@ use crate::sandbox::site::Site;
 /// The folder of the numbers, in the sandbox's folder.
 const FOLDER: &str = "cache";
 /// The way of counting: another number, and what was counted before is counted again.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 type Pair = (CheckpointId, CheckpointId);
 
@@ -27,16 +29,27 @@ type Pair = (CheckpointId, CheckpointId);
 struct Kept {
     v: u32,
     #[serde(flatten)]
-    counts: Counts,
+    tally: Tally,
+}
+
+/// What is known of the difference between two checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// How many paths differ.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// The packages that differ; `None` where nobody looked.
+    #[serde(default)]
+    pub packages: Option<Summary>,
 }
 
 /// Numbers that are known.
 #[derive(Debug, Default)]
-pub struct Known(Mutex<HashMap<Pair, Counts>>);
+pub struct Known(Mutex<HashMap<Pair, Tally>>);
 
 impl Known {
     /// The numbers of this pair, if they are known.
-    pub fn get(&self, site: &Site, pair: &Pair) -> Option<Counts> {
+    pub fn get(&self, site: &Site, pair: &Pair) -> Option<Tally> {
         // what the service knows was fetched before
         self.kept(site.dir().ok(), pair)
     }
@@ -47,66 +60,74 @@ impl Known {
             return Ok(());
         };
         let pairs: Vec<Pair> = pairs.collect();
-        let known: Vec<Option<Counts>> = remote.get(Ask::Known(pairs.clone()))?;
-        for (pair, counts) in pairs.iter().zip(known) {
-            if let Some(counts) = counts {
-                self.remember(pair, counts);
+        let known: Vec<Option<Tally>> = remote.get(Ask::Known(pairs.clone()))?;
+        for (pair, tally) in pairs.iter().zip(known) {
+            if let Some(tally) = tally {
+                self.remember(pair, tally);
             }
         }
         Ok(())
     }
 
     /// The numbers of a pair; counted where they are not known.
-    pub fn counted(&self, site: &Site, pair: &Pair, progress: &dyn Progress) -> Result<Counts> {
-        if let Some(counts) = self.get(site, pair) {
-            return Ok(counts);
+    pub fn counted(&self, site: &Site, pair: &Pair, progress: &dyn Progress) -> Result<Tally> {
+        if let Some(tally) = self.get(site, pair) {
+            return Ok(tally);
         }
         let Some(remote) = site.remote() else {
-            return Ok(Counts::of(&self.listed(site, pair, progress)?));
+            return Ok(self.tallied(site, pair, progress)?.1);
         };
-        let counts = typed(remote.ask(Ask::Counts(pair.0.clone(), pair.1.clone()), progress)?)?;
-        self.remember(pair, counts);
-        Ok(counts)
+        let tally: Tally = typed(remote.ask(Ask::Counts(pair.0.clone(), pair.1.clone()), progress)?)?;
+        self.remember(pair, tally.clone());
+        Ok(tally)
     }
 
     /// The list of a pair. Its numbers are kept.
     pub fn listed(&self, site: &Site, pair: &Pair, progress: &dyn Progress) -> Result<Vec<Change>> {
+        Ok(self.tallied(site, pair, progress)?.0)
+    }
+
+    fn tallied(&self, site: &Site, pair: &Pair, progress: &dyn Progress) -> Result<(Vec<Change>, Tally)> {
         let (from, to) = (
             State::Checkpoint(pair.0.clone()),
             State::Checkpoint(pair.1.clone()),
         );
         let list = site.vault.changes(&from, &to, false, progress)?;
-        self.remember(pair, Counts::of(&list));
-        if let Ok(dir) = site.dir() {
-            self.put(dir, pair, Counts::of(&list));
+        let tally = Tally {
+            counts: Counts::of(&list),
+            packages: Some(of_workspace(site, &from, &to, &list, progress)?),
+        };
+        match site.dir() {
+            Ok(dir) => self.put(dir, pair, tally.clone()),
+            Err(_) => self.remember(pair, tally.clone()),
         }
-        Ok(list)
+        Ok((list, tally))
     }
 
     /// The numbers of this pair that are kept in memory or in the sandbox's folder.
-    fn kept(&self, dir: Option<&Path>, pair: &Pair) -> Option<Counts> {
-        if let Some(c) = self.0.lock().ok().and_then(|m| m.get(pair).copied()) {
+    fn kept(&self, dir: Option<&Path>, pair: &Pair) -> Option<Tally> {
+        if let Some(c) = self.0.lock().ok().and_then(|m| m.get(pair).cloned()) {
             return Some(c);
         }
         let bytes = fs::read(file(dir?, pair)).ok()?;
         let kept: Kept = serde_json::from_slice(&bytes).ok()?;
         (kept.v == VERSION).then(|| {
-            self.remember(pair, kept.counts);
-            kept.counts
+            self.remember(pair, kept.tally.clone());
+            kept.tally
         })
     }
 
     /// Keeps the numbers of a pair. A pool that cannot be written is no failure: they are counted again.
-    fn put(&self, dir: &Path, pair: &Pair, counts: Counts) {
-        self.remember(pair, counts);
-        if let Err(e) = write(dir, pair, counts) {
+    fn put(&self, dir: &Path, pair: &Pair, tally: Tally) {
+        self.remember(pair, tally.clone());
+        if let Err(e) = write(dir, pair, tally) {
             tracing::debug!("counted changes are not kept: {e}");
         }
     }
 
-    fn remember(&self, pair: &Pair, counts: Counts) {
+    fn remember(&self, pair: &Pair, tally: Tally) {
         if let Ok(mut m) = self.0.lock() {
-            m.insert(pair.clone(), counts);
+            m.insert(pair.clone(), tally);
         }
     }
 }
@@ -115,10 +136,10 @@ fn file(dir: &Path, (a, b): &Pair) -> PathBuf {
     dir.join(FOLDER).join(format!("{a}_{b}.json"))
 }
 
-fn write(dir: &Path, pair: &Pair, counts: Counts) -> io::Result<()> {
+fn write(dir: &Path, pair: &Pair, tally: Tally) -> io::Result<()> {
     let path = file(dir, pair);
     let temp = path.with_extension(format!("{}.tmp", std::process::id()));
-    let bytes = serde_json::to_vec(&Kept { v: VERSION, counts })?;
+    let bytes = serde_json::to_vec(&Kept { v: VERSION, tally })?;
     let open = || {
         fs::OpenOptions::new()
             .write(true)
@@ -166,15 +187,28 @@ pub fn forget(dir: &Path, gone: &[CheckpointId]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packages::{Manager, PackageChange};
 
     #[test]
     fn numbers_are_kept_and_forgotten_with_their_checkpoints() {
         let dir = tempfile::tempdir().expect("tempdir");
         let id = |n: u32| CheckpointId(format!("cp-{n:010}"));
         let pair = |a, b| (id(a), id(b));
-        let counts = |n| Counts {
-            added: n,
-            ..Counts::default()
+        let counts = |n| Tally {
+            counts: Counts {
+                added: n,
+                ..Counts::default()
+            },
+            packages: (n % 2 == 0).then(|| Summary {
+                packages: vec![PackageChange {
+                    manager: Manager::Pip,
+                    name: "requests".into(),
+                    from: None,
+                    to: Some(n.to_string()),
+                    place: Some("venv".into()),
+                }],
+                packages_unread: Vec::new(),
+            }),
         };
         let first = Known::default();
         assert_eq!(first.kept(Some(dir.path()), &pair(1, 2)), None);
@@ -186,7 +220,13 @@ mod tests {
         assert_eq!(known(2, 3), Some(counts(2)));
         assert_eq!(known(3, 2), None);
         let at = |a, b| file(dir.path(), &pair(a, b));
-        for torn in [&b""[..], b"{", b"\0\0\0\0", br#"{"v":0,"added":1}"#, b"[]"] {
+        for torn in [
+            &b""[..],
+            b"{",
+            b"\0\0\0\0",
+            br#"{"v":1,"added":1,"modified":0,"deleted":0,"renamed":0,"other":0}"#,
+            b"[]",
+        ] {
             fs::write(at(4, 5), torn).expect("write");
             assert_eq!(known(4, 5), None, "{torn:?}");
         }
@@ -197,6 +237,12 @@ mod tests {
             [None, None, Some(counts(3))]
         );
         assert!(!dir.path().join("cache/x.1.tmp").exists());
+        // an older service knows of no packages
+        let numbers = serde_json::to_value(counts(3).counts).expect("json");
+        assert_eq!(
+            serde_json::from_value::<Tally>(numbers).expect("a tally"),
+            counts(3)
+        );
         // a folder that cannot be written
         let none = dir.path().join("none/deeper");
         first.put(&none, &pair(1, 2), counts(7));

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::counts::Known;
+use super::counts::{Known, Tally};
 use super::join::{self, Background};
 use super::notes::{Notes, notes};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
-use crate::engine::{Change, Checkpoint, CheckpointId, Counts, EngineError};
+use crate::engine::{Change, Checkpoint, CheckpointId, EngineError};
 use crate::progress::{Progress, Silent};
 use crate::sandbox::registry::{Earlier, Registry};
 use crate::sandbox::site::Site;
@@ -192,8 +192,10 @@ impl Desk {
                     Ok(known)
                 }
             };
-            row.changes = count(span.turn)?;
-            row.between = count(span.between)?;
+            let turn = count(span.turn)?;
+            row.changes = turn.as_ref().map(|t| t.counts);
+            row.packages = turn.and_then(|t| t.packages);
+            row.between = count(span.between)?.map(|t| t.counts);
         }
         Ok(left)
     }
@@ -205,12 +207,12 @@ impl Desk {
         a: &CheckpointId,
         b: &CheckpointId,
         progress: &dyn Progress,
-    ) -> Result<Counts, EngineError> {
+    ) -> Result<Tally, EngineError> {
         self.counts.counted(site, &(a.clone(), b.clone()), progress)
     }
 
     /// The numbers of the list from one checkpoint to another, if they were counted before.
-    pub fn known(&self, site: &Site, a: &CheckpointId, b: &CheckpointId) -> Option<Counts> {
+    pub fn known(&self, site: &Site, a: &CheckpointId, b: &CheckpointId) -> Option<Tally> {
         self.counts.get(site, &(a.clone(), b.clone()))
     }
 

@@ -381,6 +381,7 @@ pub fn rows(
             checkpoint,
             changes: None,
             between: None,
+            packages: None,
         }
     };
     conversation.messages.iter().enumerate().map(row).collect()

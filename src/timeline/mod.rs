@@ -4,6 +4,7 @@ pub mod counts;
 pub mod desk;
 pub mod join;
 pub mod notes;
+pub mod packages;
 pub mod select;
 
 use chrono::{DateTime, Utc};
@@ -11,6 +12,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::conversation::{MessageKind, Summary};
 use crate::engine::{CheckpointId, Counts};
+use crate::packages::{PackageChange, Summary as Packages, Unread};
 use crate::text;
 
 /// What a row knows of its checkpoint.
@@ -82,6 +84,8 @@ pub struct Row {
     pub changes: Option<Counts>,
     /// What changed from the end of its turn to the next message.
     pub between: Option<Counts>,
+    /// The packages that its turn installed, removed or changed, where that is known.
+    pub packages: Option<Packages>,
 }
 
 impl Serialize for Row {
@@ -98,6 +102,11 @@ impl Serialize for Row {
         map.serialize_entry("checkpoint", &self.checkpoint)?;
         map.serialize_entry("changes", &self.changes)?;
         map.serialize_entry("between", &self.between)?;
+        let packages = self.packages.as_ref();
+        let changed: Option<&[PackageChange]> = packages.map(|p| &p.packages[..]);
+        let unread: &[Unread] = packages.map_or(&[], |p| &p.packages_unread);
+        map.serialize_entry("packages", &changed)?;
+        map.serialize_entry("packages_unread", unread)?;
         map.end()
     }
 }

@@ -9,6 +9,7 @@ use crate::conversation::Summary;
 use crate::diff::FileDiff;
 use crate::engine::{Change, CheckpointId, Counts, PartKind};
 use crate::failure::{Explain, Kind};
+use crate::packages::Summary as Packages;
 use crate::progress::Progress;
 use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::{Operation, OperationKind, OperationState, Outcome, Plan, Reach};
@@ -62,12 +63,14 @@ pub enum StateRef {
 }
 
 /// The numbers of one row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowCounts {
     /// What its turn changed; `None` if there is nothing to compare.
     pub changes: Option<Counts>,
     /// What changed from the end of its turn to the next message (or to now); `None` if not known.
     pub between: Option<Counts>,
+    /// The packages that its turn installed, removed or changed; `None` if not known.
+    pub packages: Option<Packages>,
 }
 
 /// One version of a file: a turn (or the time between two turns) that changed it.

@@ -66,7 +66,9 @@ pub fn areas(state: &State) -> Areas {
         return areas;
     }
     let left = (width * 11 / 20).clamp(38, 100);
-    let detail = if height >= 20 { 4 } else { 0 };
+    // a line more where turns changed packages
+    let packages = u16::from(state.open.as_ref().is_some_and(|o| o.packages));
+    let detail = if height >= 20 { 4 + packages } else { 0 };
     areas.timeline = Rect::new(0, 1, left, body.height - detail);
     areas.detail = Rect::new(0, 1 + body.height - detail, left, detail);
     areas.divider = Rect::new(left, 1, 1, body.height);

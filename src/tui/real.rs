@@ -237,12 +237,14 @@ impl Backend for RealBackend {
             Some((a, b)) => own_changes(site, a, &State::Checkpoint(b.clone()), progress)?,
             None => None,
         };
+        let turn = count(span.turn)?;
         let mut counts = RowCounts {
-            changes: count(span.turn)?,
+            changes: turn.as_ref().map(|t| t.counts),
             between: match own {
                 Some(list) => Some(Counts::of(&list)),
-                None => count(span.between)?,
+                None => count(span.between)?.map(|t| t.counts),
             },
+            packages: turn.and_then(|t| t.packages),
         };
         let rows = &opened.timeline.rows;
         let newest = rows.iter().rfind(|r| r.active).filter(|r| r.id == id);

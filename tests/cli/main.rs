@@ -35,6 +35,7 @@ mod measure;
 mod messages;
 mod names;
 mod now;
+mod packages;
 mod pairs;
 mod places;
 mod plain;

@@ -66,6 +66,31 @@ fn the_owner_tracks_looks_goes_back_and_forth() {
     assert_eq!((code, doc.as_array().map(Vec::len)), (0, Some(5)));
 }
 
+/// Packages are told through the service, and nothing that the owner may not read.
+#[test]
+fn the_owner_is_told_of_packages() {
+    let s = Served::new();
+    let ws = s.tracked();
+    let first = s.ok(&["checkpoint"])["checkpoint"].clone();
+    let first = first.as_str().expect("an id").to_owned();
+    let place = "v/lib/python3.11/site-packages";
+    let made = s.shell(&format!(
+        "cd project && for n in one two; do mkdir -p {place}/$n-1.dist-info && \
+         printf 'Name: %s\nVersion: 1\n' $n > {place}/$n-1.dist-info/METADATA; done"
+    ));
+    assert!(made.status.success());
+    let secret = ws.join(place).join("two-1.dist-info/METADATA");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("mode");
+    std::os::unix::fs::chown(&secret, Some(0), Some(0)).expect("owner");
+    let plan = s.ok(&["--dry-run", "rewind", &first])["plan"].clone();
+    let one = serde_json::json!([
+        {"manager": "pip", "name": "one", "from": null, "to": "1", "where": place}
+    ]);
+    assert_eq!(plan["packages"], one, "{plan}");
+    let unread = &plan["packages_unread"][0];
+    assert_eq!(unread["where"], format!("{place}/two-1.dist-info"), "{plan}");
+}
+
 #[test]
 fn the_hook_of_claude_code_without_root_takes_its_checkpoint() {
     let s = Served::new();

@@ -48,6 +48,32 @@ fn picture_of_a_plan() {
     });
 }
 
+/// A turn that installed packages: a line for it below the timeline, all of them with the message, and in the plan.
+#[test]
+fn pictures_of_packages() {
+    let script = || {
+        let mut s = tui_fake::script();
+        let counted = s.counts.get_mut("event-0003").expect("message 3");
+        counted.packages = Some(tui_fake::packages());
+        let mut plan = tui_fake::plan(&[]);
+        plan.packages = tui_fake::packages();
+        s.plan = Some(plan);
+        s
+    };
+    pictures("packages_timeline", script, at_message_3);
+    pictures("packages_message", script, |t| {
+        at_message_3(t);
+        t.press("Enter");
+        t.wait("id  event-0003");
+        t.settle();
+    });
+    pictures("packages_plan", script, |t| {
+        at_message_3(t);
+        t.press("r");
+        t.wait("y rewind");
+    });
+}
+
 #[test]
 fn picture_of_a_plan_with_own_edits() {
     let script = || {

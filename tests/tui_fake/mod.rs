@@ -11,6 +11,7 @@ use respool::conversation::{MessageKind, Summary};
 use respool::diff::{FileDiff, Hunk, Line, Tag};
 use respool::engine::{Change, ChangeKind, CheckpointId, Counts, FileType, PartKind, What};
 use respool::failure::Kind;
+use respool::packages::{Manager, PackageChange, Summary as Packages, Unread};
 use respool::progress::Progress;
 use respool::rewind::offer::{Offer, VaultKind, Wish};
 use respool::rewind::track::{Means, TrackPlan};
@@ -154,7 +155,7 @@ impl Backend for Fake {
     }
     fn counts(&self, _store: &Path, row: &str, progress: &dyn Progress) -> Result<RowCounts> {
         self.enter("counts", row, Some(progress))?;
-        Ok(self.edit(|s| s.counts.get(row).copied().unwrap_or_default()))
+        Ok(self.edit(|s| s.counts.get(row).cloned().unwrap_or_default()))
     }
     fn changes(&self, _: &Path, a: &StateRef, b: &StateRef, progress: &dyn Progress) -> Result<Vec<Change>> {
         self.enter("changes", &format!("{a:?} {b:?}"), Some(progress))?;
@@ -492,6 +493,7 @@ pub fn row(n: u32, text: &str) -> Row {
         }),
         changes: None,
         between: None,
+        packages: None,
     }
 }
 
@@ -604,6 +606,37 @@ pub fn turn_changes() -> Vec<Change> {
     ]
 }
 
+/// What a turn installed, and what of it cannot be read.
+pub fn packages() -> Packages {
+    let one =
+        |manager, name: &str, from: Option<&str>, to: Option<&str>, place: Option<&str>| PackageChange {
+            manager,
+            name: name.into(),
+            from: from.map(Into::into),
+            to: to.map(Into::into),
+            place: place.map(Into::into),
+        };
+    Packages {
+        packages: vec![
+            one(Manager::Dpkg, "curl", Some("7.88.1-10"), Some("7.89.0-1"), None),
+            one(Manager::Dpkg, "nano", Some("7.2-1"), None, None),
+            one(Manager::Dpkg, "ripgrep", None, Some("13.0.0-4"), None),
+            one(
+                Manager::Pip,
+                "requests",
+                None,
+                Some("2.32.0"),
+                Some(".venv/lib/python3.11/site-packages"),
+            ),
+        ],
+        packages_unread: vec![Unread {
+            manager: Manager::Rpm,
+            place: "/var/lib/rpm/Packages".into(),
+            why: "it is of an older kind".into(),
+        }],
+    }
+}
+
 pub fn plan(yours: &[&str]) -> Plan {
     let mut changes = turn_changes();
     changes.push(change("README.md", ChangeKind::Modified));
@@ -618,6 +651,7 @@ pub fn plan(yours: &[&str]) -> Plan {
             "check every path against the checkpoint".into(),
         ],
         changes,
+        packages: Packages::default(),
         yours: yours.iter().map(PathBuf::from).collect(),
         blockers: Vec::new(),
         not_covered: Vec::new(),
@@ -749,6 +783,7 @@ fn numbers() -> HashMap<String, RowCounts> {
         let counts = RowCounts {
             changes: Some(turn),
             between: Some(between),
+            packages: None,
         };
         (format!("event-{n:04}"), counts)
     })

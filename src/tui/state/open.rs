@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use super::{Awaited, Loading, Position};
 use crate::diff::FileDiff;
-use crate::engine::{Change, PartKind};
+use crate::engine::{Change, Counts, PartKind};
+use crate::packages::Summary;
 use crate::timeline::{Row, Timeline};
 use crate::tui::backend::{Failure, RowCounts, StateRef, Version};
 use crate::tui::message::JobId;
@@ -114,6 +115,8 @@ pub struct Open {
     pub counts: HashMap<String, RowCounts>,
     /// Work on numbers that is under way, and for which rows.
     pub counting: Option<(JobId, Vec<String>)>,
+    /// A turn that was counted changed packages: there is a line for them.
+    pub packages: bool,
     /// Rows whose numbers cannot be had.
     pub uncounted: HashSet<String>,
     /// Rows that pass the filter; `None` = all.
@@ -156,6 +159,7 @@ impl Open {
             timeline: None,
             counts: HashMap::new(),
             counting: None,
+            packages: false,
             uncounted: HashSet::new(),
             order: None,
             at: Position::default(),
@@ -200,13 +204,18 @@ impl Open {
     pub fn selected(&self) -> Option<&Row> {
         self.row(self.at.selected)
     }
-    /// The numbers of a row, wherever they come from.
-    pub fn counts_of(&self, row: &Row) -> RowCounts {
-        let late = self.counts.get(&row.id).copied().unwrap_or_default();
-        RowCounts {
-            changes: row.changes.or(late.changes),
-            between: row.between.or(late.between),
-        }
+    /// The numbers of a row, wherever they come from: of its turn, and of the time after it.
+    pub fn counts_of(&self, row: &Row) -> (Option<Counts>, Option<Counts>) {
+        let late = self.counts.get(&row.id);
+        (
+            row.changes.or(late.and_then(|l| l.changes)),
+            row.between.or(late.and_then(|l| l.between)),
+        )
+    }
+    /// The packages that a row's turn changed, if it is known that there are any.
+    pub fn packages_of<'a>(&'a self, row: &'a Row) -> Option<&'a Summary> {
+        let late = || self.counts.get(&row.id).and_then(|l| l.packages.as_ref());
+        row.packages.as_ref().or_else(late).filter(|p| !p.is_empty())
     }
     /// The selected change.
     pub fn change(&self) -> Option<&Change> {

@@ -227,9 +227,8 @@ pub fn uncounted(state: &State) -> Vec<String> {
         .filter_map(|place| open.row(place))
         .filter(|row| row.checkpoint.as_ref().is_some_and(|c| c.state.usable()))
         .filter(|row| {
-            let counts = open.counts_of(row);
-            let known =
-                open.counts.contains_key(&row.id) || (counts.changes.is_some() && counts.between.is_some());
+            let (changes, between) = open.counts_of(row);
+            let known = open.counts.contains_key(&row.id) || (changes.is_some() && between.is_some());
             !known && !open.uncounted.contains(&row.id)
         })
         .map(|row| row.id.clone())

@@ -132,9 +132,14 @@ fn counts(state: &mut State, job: JobId, row: String, result: Counted) {
         return;
     }
     match result {
-        Ok(counts) => drop(open.counts.insert(row, counts)),
+        Ok(counts) => {
+            open.packages |= counts.packages.as_ref().is_some_and(|p| !p.is_empty());
+            open.counts.insert(row, counts);
+        }
         Err(failure) if failure.kind == Kind::Cancelled => {}
-        Err(_) => drop(open.uncounted.insert(row)),
+        Err(_) => {
+            open.uncounted.insert(row);
+        }
     }
     state.dirty = true;
 }

@@ -55,6 +55,20 @@ pub fn lines(state: &State, over: &Overlay, id: &str) -> Vec<Line<'static>> {
             dim,
         ));
     }
+    let packages = state.open.as_ref().and_then(|o| o.packages_of(row));
+    if let Some(packages) = packages {
+        lines.push(Line::styled(
+            "Packages that its turn changed:",
+            state.theme[Role::Title],
+        ));
+        let all = super::packages::all(packages);
+        lines.extend(
+            all.iter()
+                .flat_map(|l| cells::wrap(l, columns))
+                .map(|l| Line::styled(l, state.theme[Role::Accent])),
+        );
+        lines.push(Line::default());
+    }
     let mut facts = vec![format!("id  {}", text::shown(&row.id))];
     if let Some(c) = &row.checkpoint {
         let id =

@@ -11,6 +11,7 @@ mod help;
 mod log;
 mod message;
 mod outcome;
+mod packages;
 mod picker;
 mod plan;
 mod running;

@@ -103,6 +103,10 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         }
     }
     push("", Role::Text);
+    if !plan.packages.is_empty() {
+        let line = format!("Packages since then, taken back: {}", plan.packages.line());
+        push(&line, Role::Accent);
+    }
     if plan.reach == Reach::Chat {
         push("No file is changed.", Role::Text);
     } else if plan.changes.is_empty() {

@@ -9,7 +9,6 @@ use crate::conversation::MessageKind;
 use crate::engine::Counts;
 use crate::text;
 use crate::timeline::Row;
-use crate::tui::backend::RowCounts;
 use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Mark, Open, Pane, State};
@@ -165,10 +164,13 @@ pub fn pictures(n: u32) -> String {
     }
 }
 
+/// The numbers of a turn, and of the time after it.
+type Both = (Option<Counts>, Option<Counts>);
+
 /// What the turn changed, then what the user changed after it; shorter where there is little room.
-fn counts(theme: &Theme, counts: RowCounts, columns: usize, yours: usize) -> Line<'static> {
+fn counts(theme: &Theme, counts: Both, columns: usize, yours: usize) -> Line<'static> {
     let mut spans = Vec::new();
-    if let Some(turn) = counts.changes.filter(|c| c.total() > 0) {
+    if let Some(turn) = counts.0.filter(|c| c.total() > 0) {
         let signs = count_signs(&turn);
         let wide: usize = signs.iter().map(|(s, _)| s.len() + 1).sum();
         if wide > columns / 3 {
@@ -193,8 +195,8 @@ fn counts(theme: &Theme, counts: RowCounts, columns: usize, yours: usize) -> Lin
 }
 
 /// What the user changed after the turn.
-fn yours_sign(counts: RowCounts) -> String {
-    match counts.between.map_or(0, |c| c.total()) {
+fn yours_sign(counts: Both) -> String {
+    match counts.1.map_or(0, |c| c.total()) {
         0 => String::new(),
         n => format!("»{}", super::short(n)),
     }
@@ -312,8 +314,12 @@ fn detail_lines<'a>(state: &State, open: &Open, row: &Row, columns: usize) -> Ve
     let counts = open.counts_of(row);
     let asked = open.counts.contains_key(&row.id) || open.uncounted.contains(&row.id);
     let unknown = if asked { "not known" } else { "…" };
-    lines.push(counted(theme, " the agent changed  ", counts.changes, unknown));
-    lines.push(counted(theme, " then you changed   ", counts.between, unknown));
+    lines.push(counted(theme, " the agent changed  ", counts.0, unknown));
+    if let Some(packages) = open.packages_of(row) {
+        let text = cells::clip(&format!(" {}", packages.line()), columns);
+        lines.push(Line::styled(text, theme[Role::Accent]));
+    }
+    lines.push(counted(theme, " then you changed   ", counts.1, unknown));
     lines
 }
 
