@@ -57,7 +57,9 @@ pub struct Attached {
 fn ask(app: &App, site: &Site, offers: &[Offer]) -> Done {
     let names: Vec<String> = offers.iter().map(|o| shown(&o.container.name)).collect();
     if !app.global.yes {
-        offers.iter().for_each(|o| app.out.say(step(o)));
+        for offer in offers {
+            app.out.say(step(offer));
+        }
     }
     app.confirm(&format!(
         "keep {} together with {}?",

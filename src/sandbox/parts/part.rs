@@ -227,11 +227,11 @@ impl Part {
     /// Removes what an exchange left beside.
     pub fn clear(&self, beside: &str) -> Result<()> {
         match &self.keep {
-            Keep::Btrfs(tree) => {
+            Keep::Btrfs(tree) if self.located.verdict.technique == Technique::SubvolumeRoot => {
                 let (parent, _) = tree.place()?;
                 BtrfsVault::remove_beside(parent, beside)
             }
-            Keep::Copy(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 }
