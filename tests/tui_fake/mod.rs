@@ -364,6 +364,7 @@ impl Fake {
                 chat: "kept",
                 resent: false,
                 notes: Vec::new(),
+                containers: Vec::new(),
             })
         })
     }
