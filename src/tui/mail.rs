@@ -118,7 +118,9 @@ impl Post {
     }
 
     fn by_its_own_program(&self) -> Unsent {
-        let mut unsent = self.unsent(vec!["The message was not sent: no agent server has the conversation open.".to_owned()]);
+        let mut unsent = self.unsent(vec![
+            "The message was not sent: no agent server has the conversation open.".to_owned(),
+        ]);
         let made = self.resume.as_ref().map(|r| {
             let words = r.argv(&self.letter.text, true)?;
             Ok::<_, crate::chat::ChatError>((words, r.folder.clone(), r.line(self.kept.path())?))
