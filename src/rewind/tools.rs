@@ -117,6 +117,7 @@ impl<'a> Tools<'a> {
             return Ok(None);
         }
         let ground = self.ground(log, freeze);
+        wait_told(log, progress);
         let lock = ground.lock_at_rest()?;
         let recovered = ground.recover(&lock, progress)?;
         self.site.vault.sweep()?;
@@ -131,6 +132,7 @@ impl<'a> Tools<'a> {
         };
         let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
+        wait_told(log, progress);
         let lock = ground.lock_at_rest()?;
         still_fits(log, order)?;
         ground.run(&lock, order, progress)
@@ -174,6 +176,7 @@ impl<'a> Tools<'a> {
         // here the sandbox is locked from the first step to the last
         let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
+        wait_told(log, progress);
         let lock = ground.lock_at_rest()?;
         still_fits(log, &order)?;
         let outcome = ground.run(&lock, &order, progress)?;
@@ -231,6 +234,13 @@ impl<'a> Tools<'a> {
             (At::Here { log, .. }, OperationKind::Redo) => undo::redo_order(log, operation),
             (At::Here { log, .. }, _) => undo::undo_order(log, operation),
         }
+    }
+}
+
+/// Where the lock is waited for, that is said.
+fn wait_told(log: &Log, progress: &dyn Progress) {
+    if log.busy() {
+        progress.step("waiting for another respool", 0, 0);
     }
 }
 

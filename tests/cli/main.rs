@@ -19,6 +19,7 @@ mod config;
 mod contract;
 mod copies;
 mod damaged;
+mod edit_screen;
 mod follow;
 mod full;
 mod host;

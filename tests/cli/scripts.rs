@@ -45,8 +45,9 @@ const ACTIONS: &[(&str, &[&[&str]])] = &[
             &["--yes", "rewind", "2", "--files"],
         ],
     ),
-    ("edit", &[&["--dry-run", "rewind", "2", "--resend", "better"]]),
-    ("send", &[&["--dry-run", "rewind", "2", "--resend", "better"]]),
+    // the same with --resend TEXT, where the conversation can go back: tests/cli/resend.rs
+    ("edit", &[&["--dry-run", "rewind", "2"]]),
+    ("send", &[&["--dry-run", "rewind", "2"]]),
     ("rewind-end", &[&["--yes", "rewind", "m1.end", "--files"]]),
     ("checkpoint", &[&["checkpoint"]]),
     ("undo", &[&["--dry-run", "undo"], &["--yes", "undo"]]),
