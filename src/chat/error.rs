@@ -31,6 +31,9 @@ pub enum ChatError {
     /// The agent is at work.
     #[error("the agent is at work on this conversation ({0})")]
     AtWork(String),
+    /// The agent is at work, and nobody but its user can interrupt it.
+    #[error("the agent is at work on this conversation (Claude Code, process {0})")]
+    Working(i32),
     /// The agent did not stop in time.
     #[error("the agent was interrupted and did not stop within {0} seconds")]
     NotStopped(u64),
@@ -71,6 +74,9 @@ pub enum ChatError {
     Cancelled,
 }
 
+/// What helps where Claude Code is at work.
+pub(super) const WORKING: &str = "wait for it, or press Esc in its window";
+
 impl ChatError {
     /// For a system call on `path`.
     pub(super) fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
@@ -98,6 +104,7 @@ impl Explain for ChatError {
             Self::Unmovable(_)
             | Self::Held { .. }
             | Self::AtWork(_)
+            | Self::Working(_)
             | Self::NotStopped(_)
             | Self::Busy(_)
             | Self::Changed(_) => Kind::Refused,
@@ -121,6 +128,7 @@ impl Explain for ChatError {
             Self::Unmovable(_) => Some("restore the files alone: --files".into()),
             Self::Held { hint, .. } => hint.clone(),
             Self::AtWork(_) => Some("wait for it, or interrupt it: --interrupt".into()),
+            Self::Working(_) => Some(WORKING.into()),
             Self::NotStopped(_) => Some("end it, then try again".into()),
             Self::Busy(_) | Self::Changed(_) => Some("wait for it, then try again".into()),
             _ => None,

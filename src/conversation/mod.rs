@@ -35,7 +35,7 @@ use crate::failure::{Explain, Kind, Report};
 use crate::progress::Progress;
 use crate::text::{self, shown_path};
 
-pub use claude_code::{ClaudeCode, claude_words};
+pub use claude_code::{ClaudeCode, ClaudeOpen, claude_open, claude_words};
 pub use claude_cut::{Beginning, Piece, Until};
 pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
