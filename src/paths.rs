@@ -122,6 +122,11 @@ impl Who {
         if Uid::effective().is_root() {
             return PathBuf::from(SYSTEM_STATE);
         }
+        self.own_state_dir(env)
+    }
+
+    /// The state folder in the user's home, also where another one is used: for what is the user's alone.
+    pub fn own_state_dir(&self, env: &Env) -> PathBuf {
         self.xdg(env, "XDG_STATE_HOME", ".local/state").join("respool")
     }
 

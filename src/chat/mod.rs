@@ -8,8 +8,10 @@
 mod cut;
 mod error;
 mod holder;
+mod kept;
 mod members;
 mod moving;
+mod resume;
 mod send;
 mod server;
 mod shelf;
@@ -20,6 +22,8 @@ mod way;
 
 pub use error::{ChatError, Result};
 pub use holder::Access;
+pub use kept::{Drafts, Kept, MOST};
+pub use resume::{Program, Resume};
 pub use send::{Letter, by_server};
 pub use server::Server;
 pub use shells::{Shell, shells};

@@ -17,6 +17,14 @@ pub struct Hand {
 }
 
 impl Hand {
+    /// In the name of whom this process is.
+    pub fn own() -> Self {
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        }
+    }
+
     /// Does `work` in the name of this user. Where this process is that user already, or has no choice, it is simply
     /// done.
     pub(super) fn run<T: Send>(self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {

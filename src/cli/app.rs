@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::args::Global;
 use super::output::{Bar, Failure, Output, complain};
-use crate::chat::Access;
+use crate::chat::{Access, Drafts, Hand, Resume};
 use crate::config::Config;
-use crate::conversation::{Found, Library};
+use crate::conversation::{Found, Library, Summary};
 use crate::engine::CheckpointId;
 use crate::failure::{Explain as _, Kind};
 use crate::paths::{self, Who};
@@ -165,6 +165,30 @@ impl App {
             Err(_) => file,
         });
         Some(Access::new(&self.who.home, agent.url, key_file))
+    }
+
+    /// Where messages are kept until they were sent: in the user's home, also under sudo, since the agent that
+    /// gets them is the user's.
+    pub fn drafts(&self) -> Drafts {
+        let registry = &self.desk.registry;
+        if !self.who.sudo || registry.named().is_some() {
+            return Drafts::new(registry.state_dir(), Hand::own());
+        }
+        let hand = Hand {
+            uid: self.who.uid,
+            gid: self.who.gid,
+        };
+        Drafts::new(&self.who.own_state_dir(&paths::environment()), hand)
+    }
+
+    /// How a conversation is gone on with in the agent's own program, where that is known: under `respool run`, so
+    /// that the message has a checkpoint.
+    pub fn resume(&self, conversation: &Summary, folder: &Path) -> Option<Resume> {
+        let own = self.config.agents.get(conversation.agent);
+        let own = own.map_or(&[][..], |a| &a.resume);
+        let mut resume = Resume::of(conversation, folder, own)?;
+        resume.under = super::run::under(self);
+        Some(resume)
     }
 
     /// Progress on stderr; Ctrl-C cancels.

@@ -149,7 +149,7 @@ fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan, draft: Op
         .notes
         .extend(subject.site.after_rewind(&outcome.operation, &order.target));
     if let Some(draft) = draft {
-        send(app, draft, plan, &mut outcome)?;
+        send(draft, plan, &mut outcome)?;
     }
     done(app, &outcome, order.kind, plan)
 }

@@ -24,6 +24,7 @@ use crate::rewind::track::Means;
 use crate::sandbox::foreground::{Account, Signals, Start, find_program, start};
 use crate::sandbox::inside::{RUN_MARKER, remember_agent};
 use crate::sandbox::site::Site;
+use crate::sandbox::starter::Starter;
 use crate::text::{count, shown, shown_path};
 use crate::watch::watcher::{Event, Scope, watch};
 
@@ -44,7 +45,8 @@ pub fn run(app: &App, vault: Option<VaultChoice>, words: &[OsString]) -> Done {
     let Some(name) = words.first() else {
         return Err(Failure::new(Kind::Usage, "no agent is named").hint("respool run -- openhands"));
     };
-    let program = program(app, name)?;
+    let mut starter = starter(app);
+    let program = find_program(name, &starter.folders, &app.cwd).ok_or_else(|| no_program(name))?;
     let signals = Signals::take(&CANCEL, Kind::Cancelled.exit_code())
         .map_err(|e| Failure::new(Kind::Failed, format!("signals cannot be taken: {e}")))?;
     let path = folder(&app.cwd)?;
@@ -66,11 +68,13 @@ pub fn run(app: &App, vault: Option<VaultChoice>, words: &[OsString]) -> Done {
         "claude" => Hooked::claude(app, words)?,
         _ => Hooked::plain(words),
     };
+    let marker = (RUN_MARKER, Some(OsString::from(&agent)));
+    starter.environment.push(marker);
     let what = Start {
         program,
         arguments: hooked.words.clone(),
-        account: account(app),
-        environment: environment(app, &agent),
+        account: starter.account,
+        environment: starter.environment,
         folder: path,
     };
     let (code, tally) = under_watch(app, site, &what, signals, &agent)?;
@@ -231,14 +235,6 @@ pub fn folders(app: &App) -> Vec<PathBuf> {
     folders
 }
 
-fn program(app: &App, name: &OsStr) -> Result<PathBuf, Failure> {
-    find_program(name, &folders(app), &app.cwd).ok_or_else(|| {
-        let what = format!("there is no program {}", shown(&name.to_string_lossy()));
-        Failure::new(Kind::NotFound, what)
-            .hint("name it with its path; respool doctor lists the agents found")
-    })
-}
-
 /// Under sudo the agent is the invoking user's, not root's.
 fn account(app: &App) -> Option<Account> {
     app.who.sudo.then(|| Account {
@@ -248,11 +244,14 @@ fn account(app: &App) -> Option<Account> {
     })
 }
 
-fn environment(app: &App, agent: &str) -> Vec<(&'static str, Option<OsString>)> {
-    let mut out = vec![(RUN_MARKER, Some(OsString::from(agent)))];
-    if let Some(account) = account(app) {
-        let name = OsString::from(account.name);
-        out.extend([
+/// How programs of the user's are started: under sudo as the invoking user.
+pub fn starter(app: &App) -> Starter {
+    let mut environment = Vec::new();
+    let folders = folders(app);
+    let account = account(app);
+    if let Some(account) = &account {
+        let name = OsString::from(&account.name);
+        environment.extend([
             ("USER", Some(name.clone())),
             ("LOGNAME", Some(name)),
             ("HOME", Some(app.who.home.clone().into_os_string())),
@@ -265,12 +264,46 @@ fn environment(app: &App, agent: &str) -> Vec<(&'static str, Option<OsString>)> 
             "SUDO_HOME",
             "MAIL",
         ] {
-            out.push((gone, None));
+            environment.push((gone, None));
         }
-        match std::env::join_paths(folders(app)) {
-            Ok(path) => out.push(("PATH", Some(path))),
+        match std::env::join_paths(&folders) {
+            Ok(path) => environment.push(("PATH", Some(path))),
             Err(e) => complain(format_args!("respool: PATH stays as it is: {e}\n")),
         }
     }
-    out
+    Starter {
+        account,
+        environment,
+        folders,
+    }
+}
+
+/// No program of this name.
+pub fn no_program(name: &OsStr) -> Failure {
+    let what = format!("there is no program {}", shown(&name.to_string_lossy()));
+    Failure::new(Kind::NotFound, what).hint("name it with its path; respool doctor lists the agents found")
+}
+
+/// The words of `respool run` as this user would call it: by its name where that leads to this program.
+pub fn under(app: &App) -> Vec<String> {
+    let own = std::env::current_exe().unwrap_or_else(|_| "respool".into());
+    let named = find_program(OsStr::new("respool"), &folders(app), &app.cwd);
+    let same = named
+        .and_then(|p| p.canonicalize().ok())
+        .is_some_and(|p| p == own);
+    let program = if same {
+        "respool".into()
+    } else {
+        own.to_string_lossy().into_owned()
+    };
+    let mut words: Vec<String> = Vec::new();
+    if app.who.sudo {
+        words.push("sudo".into());
+    }
+    words.push(program);
+    if let Some(dir) = app.desk.registry.named() {
+        words.extend(["--state-dir".into(), dir.to_string_lossy().into_owned()]);
+    }
+    words.extend(["run", "--"].map(str::to_owned));
+    words
 }

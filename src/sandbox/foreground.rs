@@ -147,24 +147,49 @@ pub struct Agent {
     signals: Signals,
 }
 
+impl Start {
+    /// The process itself where this one is who it runs as; else one that becomes it.
+    pub fn direct(&self) -> Command {
+        if self.account.is_some() {
+            return self.command();
+        }
+        let mut command = Command::new(&self.program);
+        if let Some((called, rest)) = self.arguments.split_first() {
+            command.arg0(called).args(rest);
+        }
+        self.surroundings(&mut command);
+        command
+    }
+
+    /// The process that becomes it.
+    fn command(&self) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(AGENT_COMMAND);
+        match &self.account {
+            Some(a) => command.args([a.uid.to_string(), a.gid.to_string(), a.name.clone()]),
+            None => command.args(["", "", ""]),
+        };
+        command.arg(&self.program).args(&self.arguments);
+        self.surroundings(&mut command);
+        command
+    }
+
+    fn surroundings(&self, command: &mut Command) {
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(&self.folder);
+    }
+}
+
 /// Starts the agent. What it leaves behind when its own processes end stays below this process while it lives.
 pub fn start(what: &Start, signals: Signals) -> io::Result<Agent> {
     prctl::set_child_subreaper(true)?;
-    let mut command = Command::new("/proc/self/exe");
-    command.arg(AGENT_COMMAND);
-    match &what.account {
-        Some(a) => command.args([a.uid.to_string(), a.gid.to_string(), a.name.clone()]),
-        None => command.args(["", "", ""]),
-    };
-    command.arg(&what.program).args(&what.arguments);
-    for (name, value) in &what.environment {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
     // no `Child`: it is waited for by its number, with its stops
-    let pid = command.current_dir(&what.folder).spawn()?.id() as i32;
+    let pid = what.command().spawn()?.id() as i32;
     signals.agent.store(pid, Ordering::SeqCst);
     Ok(Agent { pid, signals })
 }

@@ -16,5 +16,6 @@ pub mod remote;
 mod revive;
 pub mod settings;
 pub mod site;
+pub mod starter;
 pub mod user_pool;
 pub mod writers;
