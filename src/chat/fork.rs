@@ -5,6 +5,7 @@
 //! `.<id>.jsonl.respool` while it is written, `<id>.jsonl` when it is complete: a look at the folder tells how far it
 //! came. It is taken away again only as long as nobody has gone on in it.
 
+use std::fmt::Write as _;
 use std::io::{BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -58,22 +59,19 @@ impl Fork {
 }
 
 /// A random UUID (version 4).
-fn uuid() -> String {
+fn uuid() -> Result<String> {
     let mut b = [0_u8; 16];
-    for (i, byte) in [0_u8; 0].into_iter().enumerate() {
-        b[i] = byte;
-    }
+    getrandom::fill(&mut b).map_err(|e| ChatError::Unmovable(format!("there are no random numbers: {e}")))?;
     b[6] = (b[6] & 0x0f) | 0x40;
     b[8] = (b[8] & 0x3f) | 0x80;
-    let hex: String = b.iter().map(|b| format!("{b:02x}")).collect();
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    let mut id = String::with_capacity(36);
+    for (i, byte) in b.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            id.push('-');
+        }
+        write!(id, "{byte:02x}").unwrap_or_default();
+    }
+    Ok(id)
 }
 
 /// True for the file of a session of Claude Code.
@@ -145,8 +143,9 @@ fn pour(beginning: &Beginning, id: &str, store: &Path, to: impl Write) -> Result
 
 fn beginning(store: &Path, until: &Until, progress: &dyn Progress) -> Result<Beginning> {
     let (Until::Before(id) | Until::EndOf(id)) = until;
-    Beginning::read(store, until, progress)?
-        .ok_or_else(|| ChatError::Unmovable(format!("the conversation has no message {} any more", shown(id))))
+    Beginning::read(store, until, progress)?.ok_or_else(|| {
+        ChatError::Unmovable(format!("the conversation has no message {} any more", shown(id)))
+    })
 }
 
 /// The fork that leads to a place. Its file is not written.
@@ -155,7 +154,7 @@ fn planned(store: &Path, until: Until, progress: &dyn Progress) -> Result<Fork> 
     if start.whole {
         return Err(ChatError::Unmovable("it ends there already".into()));
     }
-    let id = uuid();
+    let id = uuid()?;
     let (bytes, hash) = if start.messages == 0 {
         (0, String::new())
     } else {
@@ -201,7 +200,9 @@ pub(super) fn draft(talk: &Talk) -> Result<Draft> {
         Way::Unfork(fork) if is_as_written(&talk.store, fork)? == Some(false) => {
             "go on in the old conversation; the newer one has been used since and stays beside it"
         }
-        Way::Unfork(_) => "go on in the old conversation; the newer one, in which nothing was said, is taken away",
+        Way::Unfork(_) => {
+            "go on in the old conversation; the newer one, in which nothing was said, is taken away"
+        }
         Way::Fork(fork) if fork.bytes == 0 => {
             "go on in a new, empty conversation; the old one stays as it is beside it"
         }
@@ -209,13 +210,13 @@ pub(super) fn draft(talk: &Talk) -> Result<Draft> {
     };
     let mut told = Vec::new();
     if let Some(open) = open {
-        let pid = open.pid;
         told.push(if open.at_work {
-            (Some(pid), format!("the agent is at work on this conversation (Claude Code): {WORKING}"), true)
+            let what = format!("the agent is at work on this conversation (Claude Code): {WORKING}");
+            (open.pid, what, true)
         } else {
-            let note = "Claude Code has this conversation open, and its window goes on in it: leave it, then resume the \
+            let what = "Claude Code has this conversation open, and its window goes on in it: leave it, then resume the \
                         other one";
-            (Some(pid), note.to_owned(), false)
+            (open.pid, what.to_owned(), false)
         });
     }
     Ok(Draft {
@@ -264,7 +265,9 @@ fn made(store: &Path, fork: &Fork) -> Result<()> {
         // somebody goes on in it: that is what it is for
         return match begins_as_written(&shelf, fork)? {
             true => Ok(()),
-            false => Err(ChatError::Changed("another conversation has the new one's id".into())),
+            false => Err(ChatError::Changed(
+                "another conversation has the new one's id".into(),
+            )),
         };
     }
     fault_point("chat-fork");
@@ -275,7 +278,9 @@ fn made(store: &Path, fork: &Fork) -> Result<()> {
         if (bytes, &hash) == (fork.bytes, &fork.hash) {
             return Ok(());
         }
-        Err(ChatError::Changed("what comes before that place is not what it was".into()))
+        Err(ChatError::Changed(
+            "what comes before that place is not what it was".into(),
+        ))
     })?;
     fault_point("chat-forked");
     Ok(())
@@ -362,6 +367,18 @@ pub(super) fn side(change: &Change) -> Result<Option<Side>> {
     }))
 }
 
+/// How many pictures a message has.
+pub(super) fn pictures(store: &Path, message: &str) -> Result<u32> {
+    let conversation = ClaudeCode::default().read(store, &Silent)?;
+    let found = conversation.messages.iter().find(|m| m.id == message);
+    Ok(found.map_or(0, |m| m.pictures))
+}
+
+/// True if a conversation beside this one has a file.
+pub(super) fn has_begun(store: &Path, id: &str) -> bool {
+    store.with_file_name(format!("{id}.{ENDING}")).exists()
+}
+
 /// What to do next, one harmless line.
 pub(super) fn note(change: &Change) -> Option<String> {
     let store = change.path();
@@ -369,8 +386,8 @@ pub(super) fn note(change: &Change) -> Option<String> {
     let place = workspace.map_or_else(String::new, |w| format!("cd {} && ", shell_word(&w)));
     let (id, how) = match &change.way {
         Way::Fork(fork) => {
-            let there = fork.bytes > 0 || fork.store(store).exists();
-            (&fork.id, if there { "--resume" } else { "--session-id" })
+            let begins = fork.bytes == 0 && !has_begun(store, &fork.id);
+            (&fork.id, if begins { "--session-id" } else { "--resume" })
         }
         Way::Unfork(_) => (&change.conversation, "--resume"),
         _ => return None,

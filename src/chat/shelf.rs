@@ -203,7 +203,7 @@ impl Shelf {
         let fd = rustix::fs::openat(&self.fd, temp, flags, Mode::RUSR | Mode::WUSR)
             .map_err(ChatError::io("write", &path))?;
         let mut file = std::fs::File::from(fd);
-        let mut made = || -> Result<()> {
+        let made = || -> Result<()> {
             fill(&mut file)?;
             if rustix::process::geteuid().is_root() {
                 let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));

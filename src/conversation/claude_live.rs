@@ -60,7 +60,10 @@ impl Sessions {
     /// The living process that has this session open.
     pub(super) fn holder(&self, config: &Path, session: &str) -> Option<i32> {
         let notes = self.notes(&config.join("sessions"));
-        notes.iter().filter(|(s, _)| s == session).find_map(|(_, pid)| *pid)
+        notes
+            .iter()
+            .filter(|(s, _)| s == session)
+            .find_map(|(_, pid)| *pid)
     }
 
     fn notes(&self, folder: &Path) -> Arc<Vec<Noted>> {

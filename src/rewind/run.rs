@@ -161,6 +161,7 @@ impl Ground<'_> {
             changed,
             verified: true,
             chat: "kept",
+            conversation: None,
             resent: false,
             notes: notes(frozen),
         })

@@ -228,6 +228,7 @@ fn what_was_not_verified_is_never_called_done() {
         changed: 3,
         verified: false,
         chat: "kept",
+        conversation: None,
         resent: false,
         notes: Vec::new(),
     }));

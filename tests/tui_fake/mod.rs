@@ -294,6 +294,7 @@ impl Fake {
                 changed: 3,
                 verified: true,
                 chat: "kept",
+                conversation: None,
                 resent: false,
                 notes: Vec::new(),
             })
