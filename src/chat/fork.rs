@@ -148,60 +148,101 @@ fn beginning(store: &Path, until: &Until, progress: &dyn Progress) -> Result<Beg
     })
 }
 
-/// The fork that leads to a place. Its file is not written.
-fn planned(store: &Path, until: Until, progress: &dyn Progress) -> Result<Fork> {
-    let start = beginning(store, &until, progress)?;
-    if start.whole {
-        return Err(ChatError::Unmovable("it ends there already".into()));
+/// The conversation that has this message: the one of the store, or one that it is a fork of or that is a fork of it.
+fn source(store: &Path, until: &Until, progress: &dyn Progress) -> Result<(PathBuf, Beginning)> {
+    let (Until::Before(id) | Until::EndOf(id)) = until;
+    for store in std::iter::once(store.to_owned()).chain(ClaudeCode::default().kin(store)) {
+        if let Some(found) = Beginning::read(&store, until, progress)? {
+            return Ok((store, found));
+        }
     }
-    let id = uuid()?;
-    let (bytes, hash) = if start.messages == 0 {
-        (0, String::new())
-    } else {
-        pour(&start, &id, store, std::io::sink())?
-    };
-    Ok(Fork {
-        id,
-        until,
-        bytes,
-        hash,
-    })
+    let id = shown(id);
+    Err(ChatError::Unmovable(format!(
+        "the conversation has no message {id} any more"
+    )))
 }
 
-/// The way to where the conversation is to go.
-fn way(talk: &Talk, progress: &dyn Progress) -> Result<Way> {
+/// The id of a session: its file's name.
+fn id(store: &Path) -> String {
+    store
+        .file_stem()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// The change that leads to a place. The fork's file is not written.
+fn planned(store: &Path, until: Until, progress: &dyn Progress) -> Result<Change> {
+    let (from, start) = source(store, &until, progress)?;
+    let mut fork = Fork {
+        id: uuid()?,
+        until,
+        bytes: 0,
+        hash: String::new(),
+    };
+    if start.whole && from == store {
+        return Err(ChatError::Unmovable("it ends there already".into()));
+    } else if start.whole {
+        // another one that ends there is gone on with as it is
+        fork.id = id(&from);
+    } else if start.messages > 0 {
+        (fork.bytes, fork.hash) = pour(&start, &fork.id, &from, std::io::sink())?;
+    }
+    Ok(changed(id(store), from, Way::Fork(fork)))
+}
+
+fn changed(conversation: String, store: PathBuf, way: Way) -> Change {
+    Change {
+        v: 1,
+        agent: AGENT.into(),
+        conversation,
+        store: ExactPath(store),
+        way,
+        stale: false,
+    }
+}
+
+/// The change that leads to where the conversation is to go.
+fn change(talk: &Talk, progress: &dyn Progress) -> Result<Change> {
     let until = match &talk.aim {
         Aim::Undone(done) => {
-            return match &done.way {
-                Way::Fork(fork) => Ok(Way::Unfork(fork.clone())),
-                Way::Unfork(fork) => Ok(Way::Fork(fork.clone())),
-                _ => Err(ChatError::Unmovable("it was changed in another way".into())),
+            let way = match &done.way {
+                Way::Fork(fork) => Way::Unfork(fork.clone()),
+                Way::Unfork(fork) => Way::Fork(fork.clone()),
+                _ => return Err(ChatError::Unmovable("it was changed in another way".into())),
             };
+            return Ok(changed(done.conversation.clone(), talk.store.clone(), way));
         }
         Aim::Before(id) => Until::Before(id.clone()),
         Aim::EndOf(id) => Until::EndOf(id.clone()),
     };
-    planned(&talk.store, until, progress).map(Way::Fork)
+    planned(&talk.store, until, progress)
 }
 
-/// The file whose agent must not be at work: the one that the user leaves.
-fn left(store: &Path, way: &Way) -> PathBuf {
-    match way {
+/// The file of the conversation that the user leaves: its agent must not be at work.
+fn left(change: &Change) -> PathBuf {
+    let store = change.path();
+    match &change.way {
         Way::Unfork(fork) => fork.store(store),
-        _ => store.to_owned(),
+        _ => store.with_file_name(format!("{}.{ENDING}", change.conversation)),
     }
 }
 
 /// See [`super::draft`].
 pub(super) fn draft(talk: &Talk) -> Result<Draft> {
-    let way = way(talk, &Silent)?;
-    let open = claude_open(&left(&talk.store, &way))?;
-    let step = match &way {
-        Way::Unfork(fork) if is_as_written(&talk.store, fork)? == Some(false) => {
+    let change = change(talk, &Silent)?;
+    let open = claude_open(&left(&change))?;
+    let step = match &change.way {
+        Way::Unfork(fork) if fork.bytes == 0 => {
+            "go on in the old conversation; the newer one stays beside it"
+        }
+        Way::Unfork(fork) if is_as_written(change.path(), fork)? == Some(false) => {
             "go on in the old conversation; the newer one has been used since and stays beside it"
         }
         Way::Unfork(_) => {
             "go on in the old conversation; the newer one, in which nothing was said, is taken away"
+        }
+        Way::Fork(fork) if fork.bytes == 0 && has_begun(change.path(), &fork.id) => {
+            "go on in the conversation that ends there; the present one stays as it is beside it"
         }
         Way::Fork(fork) if fork.bytes == 0 => {
             "go on in a new, empty conversation; the old one stays as it is beside it"
@@ -224,26 +265,18 @@ pub(super) fn draft(talk: &Talk) -> Result<Draft> {
         at_work: open.is_some_and(|o| o.at_work),
         interrupt: None,
         step: step.into(),
-        becomes: way.word(),
+        becomes: change.word(),
         told,
     })
 }
 
 /// See [`super::prepare`].
 pub(super) fn prepare(talk: &Talk, progress: &dyn Progress) -> Result<Change> {
-    let way = way(talk, progress)?;
-    if let Some(open) = claude_open(&left(&talk.store, &way))?.filter(|o| o.at_work) {
-        return Err(ChatError::Working(open.pid));
+    let change = change(talk, progress)?;
+    match claude_open(&left(&change))? {
+        Some(open) if open.at_work => Err(ChatError::Working(open.pid)),
+        _ => Ok(change),
     }
-    let name = talk.store.file_stem().map(|n| n.to_string_lossy().into_owned());
-    Ok(Change {
-        v: 1,
-        agent: AGENT.into(),
-        conversation: name.unwrap_or_default(),
-        store: ExactPath(talk.store.clone()),
-        way,
-        stale: false,
-    })
 }
 
 /// Brings a fork's file there, or away, as the side of the change wants it.
@@ -263,12 +296,12 @@ fn made(store: &Path, fork: &Fork) -> Result<()> {
     settled(&shelf, fork)?;
     if shelf.has_file(&fork.name())? {
         // somebody goes on in it: that is what it is for
-        return match begins_as_written(&shelf, fork)? {
-            true => Ok(()),
-            false => Err(ChatError::Changed(
-                "another conversation has the new one's id".into(),
-            )),
-        };
+        if begins_as_written(&shelf, fork)? {
+            return Ok(());
+        }
+        return Err(ChatError::Changed(
+            "another conversation has the new one's id".into(),
+        ));
     }
     fault_point("chat-fork");
     let start = beginning(store, &fork.until, &Silent)?;
@@ -369,9 +402,14 @@ pub(super) fn side(change: &Change) -> Result<Option<Side>> {
 
 /// How many pictures a message has.
 pub(super) fn pictures(store: &Path, message: &str) -> Result<u32> {
-    let conversation = ClaudeCode::default().read(store, &Silent)?;
-    let found = conversation.messages.iter().find(|m| m.id == message);
-    Ok(found.map_or(0, |m| m.pictures))
+    let source = ClaudeCode::default();
+    for store in std::iter::once(store.to_owned()).chain(source.kin(store)) {
+        let read = source.read(&store, &Silent)?;
+        if let Some(found) = read.messages.iter().find(|m| m.id == message) {
+            return Ok(found.pictures);
+        }
+    }
+    Ok(0)
 }
 
 /// True if a conversation beside this one has a file.

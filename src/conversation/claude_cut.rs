@@ -253,27 +253,28 @@ impl Session<'_> {
     }
 }
 
-/// The lines of a piece of text, for tests.
-#[cfg(test)]
-fn beginning(lines: &str, until: &Until) -> Option<(Vec<String>, Vec<Option<Option<String>>>, bool)> {
-    let dir = tempfile::tempdir().expect("a folder");
-    let store = dir.path().join("s.jsonl");
-    std::fs::write(&store, lines).expect("write");
-    let read = Beginning::read(&store, until, &crate::progress::Silent).expect("read")?;
-    let mut out = Vec::new();
-    read.each(|bytes, _| -> Result<()> {
-        let v: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
-        out.push(v["uuid"].as_str().expect("an id").to_owned());
-        Ok(())
-    })
-    .expect("pieces");
-    let follows = read.pieces.iter().map(|p| p.follows.clone()).collect();
-    Some((out, follows, read.whole))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The ids, what the records follow where that changed, and whether nothing comes after.
+    type Led = (Vec<String>, Vec<Option<Option<String>>>, bool);
+
+    fn beginning(lines: &str, until: &Until) -> Option<Led> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = dir.path().join("s.jsonl");
+        std::fs::write(&store, lines).expect("write");
+        let read = Beginning::read(&store, until, &crate::progress::Silent).expect("read")?;
+        let mut out = Vec::new();
+        read.each(|bytes, _| -> Result<()> {
+            let v: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
+            out.push(v["uuid"].as_str().expect("an id").to_owned());
+            Ok(())
+        })
+        .expect("pieces");
+        let follows = read.pieces.iter().map(|p| p.follows.clone()).collect();
+        Some((out, follows, read.whole))
+    }
 
     fn said(id: &str, parent: &str) -> String {
         format!(

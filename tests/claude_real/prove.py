@@ -247,7 +247,7 @@ def by_fork(proof):
     proof.check("as by the program's own fork", own["messages"] == sent["messages"])
 
     # inside the fork; back to the first branch
-    again = forks.rewind("m2") if proof.ok("-c", new, "timeline") else ""
+    again = forks.rewind("m2", "-c", new)
     proof.check("a fork of a fork", again not in (old, new))
     proof.ok("-c", new, "undo")
     undone = proof.ok("-c", new, "undo")
