@@ -12,6 +12,7 @@ mod holder;
 mod kept;
 mod members;
 mod moving;
+mod prefix;
 mod resume;
 mod send;
 mod server;
@@ -355,7 +356,7 @@ fn side(change: &Change) -> Result<Option<Side>> {
             }
         }
         Way::Cut { .. } => cut::side(&Shelf::open(change.path())?, as_cut(&change.way)),
-        Way::Fork(_) | Way::Unfork(_) => fork::side(change),
+        Way::Fork(_) | Way::Unfork(_) => prefix::side(change),
     }
 }
 
