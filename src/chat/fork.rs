@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::{ChatError, Result, WORKING};
-use super::prefix::{is_as_written, pour};
+use super::prefix::{is_as_written, measured};
 use super::shelf::Shelf;
 use super::{Aim, Change, Draft, Talk, Way};
 use crate::conversation::{Beginning, ClaudeCode, Source, Until, claude_open};
@@ -107,8 +107,9 @@ fn id(store: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// The change that leads to a place. The fork's file is not written.
-fn planned(store: &Path, until: Until, progress: &dyn Progress) -> Result<Change> {
+/// The change that leads to a place. The fork's file is not written. Its length and hash are found out only where
+/// they are `wanted`: that takes as long as writing it.
+fn planned(store: &Path, until: Until, wanted: bool, progress: &dyn Progress) -> Result<Change> {
     let (from, start) = source(store, &until, progress)?;
     let mut fork = Fork {
         id: uuid()?,
@@ -121,8 +122,10 @@ fn planned(store: &Path, until: Until, progress: &dyn Progress) -> Result<Change
     } else if start.whole {
         // another one that ends there is gone on with as it is
         fork.id = id(&from);
+    } else if start.messages > 0 && wanted {
+        (fork.bytes, fork.hash) = measured(&start, &fork.id, &from)?;
     } else if start.messages > 0 {
-        (fork.bytes, fork.hash) = pour(&start, &fork.id, &from, std::io::sink())?;
+        fork.bytes = u64::MAX;
     }
     Ok(changed(id(store), from, Way::Fork(fork)))
 }
@@ -139,7 +142,7 @@ fn changed(conversation: String, store: PathBuf, way: Way) -> Change {
 }
 
 /// The change that leads to where the conversation is to go.
-fn change(talk: &Talk, progress: &dyn Progress) -> Result<Change> {
+fn change(talk: &Talk, wanted: bool, progress: &dyn Progress) -> Result<Change> {
     let until = match &talk.aim {
         Aim::Undone(done) => {
             let way = match &done.way {
@@ -152,7 +155,7 @@ fn change(talk: &Talk, progress: &dyn Progress) -> Result<Change> {
         Aim::Before(id) => Until::Before(id.clone()),
         Aim::EndOf(id) => Until::EndOf(id.clone()),
     };
-    planned(&talk.store, until, progress)
+    planned(&talk.store, until, wanted, progress)
 }
 
 /// The file of the conversation that the user leaves: its agent must not be at work.
@@ -166,7 +169,8 @@ fn left(change: &Change) -> PathBuf {
 
 /// See [`super::draft`].
 pub(super) fn draft(talk: &Talk) -> Result<Draft> {
-    let change = change(talk, &Silent)?;
+    folder(&talk.store)?;
+    let change = change(talk, false, &Silent)?;
     let open = claude_open(&left(&change))?;
     let step = match &change.way {
         Way::Unfork(fork) if fork.bytes == 0 => {
@@ -209,7 +213,7 @@ pub(super) fn draft(talk: &Talk) -> Result<Draft> {
 
 /// See [`super::prepare`].
 pub(super) fn prepare(talk: &Talk, progress: &dyn Progress) -> Result<Change> {
-    let change = change(talk, progress)?;
+    let change = change(talk, true, progress)?;
     match claude_open(&left(&change))? {
         Some(open) if open.at_work => Err(ChatError::Working(open.pid)),
         _ => Ok(change),

@@ -35,8 +35,19 @@ impl<W: Write> Write for Meter<W> {
     }
 }
 
-/// Writes a beginning as the new conversation has it; its length and hash.
-pub(super) fn pour(beginning: &Beginning, id: &str, store: &Path, to: impl Write) -> Result<(u64, String)> {
+/// The length and hash of a beginning as the new conversation will have it.
+pub(super) fn measured(beginning: &Beginning, id: &str, store: &Path) -> Result<(u64, String)> {
+    pour(beginning, id, store, std::io::sink(), || {})
+}
+
+/// Writes a beginning as the new conversation has it; its length and hash. `halfway`: called in the middle.
+fn pour(
+    beginning: &Beginning,
+    id: &str,
+    store: &Path,
+    to: impl Write,
+    mut halfway: impl FnMut(),
+) -> Result<(u64, String)> {
     let mut out = Meter {
         to,
         bytes: 0,
@@ -58,7 +69,7 @@ pub(super) fn pour(beginning: &Beginning, id: &str, store: &Path, to: impl Write
         number += 1;
         if number == half {
             out.flush().map_err(ChatError::io("write", store))?;
-            fault_point("chat-fork-half");
+            halfway();
         }
         Ok(())
     })?;
@@ -101,7 +112,9 @@ fn made(store: &Path, fork: &Fork) -> Result<()> {
     let start = beginning(store, &fork.until)?;
     let old = store.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     shelf.create((&fork.name(), &fork.temp(), old), |file| {
-        let (bytes, hash) = pour(&start, &fork.id, store, BufWriter::with_capacity(1 << 20, file))?;
+        let out = BufWriter::with_capacity(1 << 20, file);
+        let half = || fault_point("chat-fork-half");
+        let (bytes, hash) = pour(&start, &fork.id, store, out, half)?;
         if (bytes, &hash) == (fork.bytes, &fork.hash) {
             return Ok(());
         }
