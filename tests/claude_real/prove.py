@@ -320,7 +320,8 @@ def by_interruption(proof):
     forks.ask("three: go on", "--resume", old)
     new = forks.rewind("m3")
     text = forks.bytes(new)
-    proof.check("none is in the fork", text.count(b'"type":"tool_use"') == text.count(b'"type":"tool_result"') == 2)
+    # 2.1.332 closes it itself when it goes on; older ones leave it
+    proof.check("none is in the fork", text.count(b'"type":"tool_use"') == text.count(b'"type":"tool_result"') >= 2)
     sent = forks.ask("three, edited", "--resume", new)
     forks.hears("after an open call", sent, [two, hangs, "three, edited"])
     proof.check("the model refuses nothing", not proof.model.refused, str(proof.model.refused))
