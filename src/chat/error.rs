@@ -40,6 +40,9 @@ pub enum ChatError {
     /// The agent did not stop in time.
     #[error("the agent was interrupted and did not stop within {0} seconds")]
     NotStopped(u64),
+    /// It failed after the agent was told to stop.
+    #[error("{0}; the agent was interrupted for it and stays so: tell it to go on")]
+    Interrupted(Box<ChatError>),
     /// The agent's server did not do what it was asked.
     #[error("{url}: {what}")]
     Server {
@@ -81,6 +84,14 @@ pub enum ChatError {
 pub(super) const WORKING: &str = "wait for it, or press Esc in its window";
 
 impl ChatError {
+    /// The agent was told to stop before.
+    pub(super) fn after_interrupt(self) -> Self {
+        match self {
+            said @ Self::NotStopped(_) => said,
+            cause => Self::Interrupted(Box::new(cause)),
+        }
+    }
+
     /// For a system call on `path`.
     pub(super) fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
@@ -104,6 +115,7 @@ impl Explain for ChatError {
     fn kind(&self) -> Kind {
         match self {
             Self::Read(e) => e.kind(),
+            Self::Interrupted(e) => e.kind(),
             Self::Unmovable(_)
             | Self::Held { .. }
             | Self::AtWork(_)
@@ -121,6 +133,7 @@ impl Explain for ChatError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Read(e) => e.path(),
+            Self::Interrupted(e) => e.path(),
             Self::Busy(path) | Self::Damaged { path, .. } | Self::Io { path, .. } => Some(path),
             _ => None,
         }
@@ -129,6 +142,7 @@ impl Explain for ChatError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Read(e) => e.hint(),
+            Self::Interrupted(e) => e.hint(),
             Self::Unmovable(_) => Some("restore the files alone: --files".into()),
             Self::Held { hint, .. } => hint.clone(),
             Self::AtWork(_) => Some("wait for it, or interrupt it: --interrupt".into()),

@@ -255,6 +255,8 @@ fn at_work(server: Option<&Server>, stand: &Stand, store: &Path) -> Result<bool>
 pub struct Prepared<'a> {
     /// What will be done.
     pub change: Change,
+    /// The agent was at work, and was interrupted.
+    pub interrupted: bool,
     talk: &'a Talk,
     _lock: OwnedFd,
 }
@@ -266,12 +268,14 @@ pub fn prepare<'a>(talk: &'a Talk, progress: &dyn Progress) -> Result<Prepared<'
         if fork::is_ours(&talk.store) {
             return Ok(Prepared {
                 change: fork::prepare(talk, progress)?,
+                interrupted: false,
                 talk,
                 _lock: lock,
             });
         }
         let mut stand = Stand::read(&talk.store)?;
         let server = holder::holder(&talk.store, &stand, &talk.access)?;
+        let mut interrupted = false;
         if let Some(server) = &server
             && server.knows(&stand.id, &talk.store)?.running()
         {
@@ -280,16 +284,24 @@ pub fn prepare<'a>(talk: &'a Talk, progress: &dyn Progress) -> Result<Prepared<'
             }
             progress.step("interrupting the agent", 0, 0);
             server.interrupt(&stand.id, progress)?;
+            interrupted = true;
             fault_point("chat-interrupted");
             // it noted that it was interrupted
-            stand = Stand::read(&talk.store)?;
+            let read = Stand::read(&talk.store).map_err(ChatError::from);
+            stand = read.map_err(ChatError::after_interrupt)?;
         }
-        let mut change = change(&talk.store, &stand, &talk.aim)?;
+        let made = change(&talk.store, &stand, &talk.aim);
+        let mut change = if interrupted {
+            made.map_err(ChatError::after_interrupt)?
+        } else {
+            made?
+        };
         change.stale = server.is_none()
             && matches!(change.way, Way::Head { .. })
             && stand.status.as_deref() == Some("running");
         Ok(Prepared {
             change,
+            interrupted,
             talk,
             _lock: lock,
         })

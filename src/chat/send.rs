@@ -8,6 +8,7 @@ use super::error::{ChatError, Result};
 use super::holder::{Access, holder};
 use super::shelf::Shelf;
 use super::{Hand, fork, stand};
+use crate::text::{first_line, size};
 
 /// What is to be sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,50 @@ impl Letter {
         let pictures = hand.run(|| pictures(store, event))?;
         Ok(Self { text, pictures })
     }
+}
+
+impl Letter {
+    /// What goes with the text, each in words: `picture 1: image/png, 12.0 KiB`.
+    pub fn attachments(&self) -> Vec<String> {
+        let words = |(n, url): (usize, &Value)| format!("picture {}: {}", n + 1, picture_words(url));
+        self.pictures
+            .iter()
+            .flat_map(urls)
+            .enumerate()
+            .map(words)
+            .collect()
+    }
+
+    /// Leaves away those that are not to go with it: one word for each of [`Letter::attachments`], in that order.
+    /// What is not told of goes with it.
+    pub fn keep_only(&mut self, keep: &[bool]) {
+        let mut next = keep.iter();
+        for part in &mut self.pictures {
+            if let Some(list) = part["image_urls"].as_array_mut() {
+                list.retain(|_| next.next().copied().unwrap_or(true));
+            }
+        }
+        self.pictures.retain(|part| urls(part).next().is_some());
+    }
+}
+
+/// The pictures of a part (`{"type":"image","image_urls":[...]}`, SDK 1.58).
+fn urls(part: &Value) -> impl Iterator<Item = &Value> {
+    part["image_urls"].as_array().into_iter().flatten()
+}
+
+/// A picture in words, harmless: of one in a `data:` address its type and size, of another one the address.
+fn picture_words(url: &Value) -> String {
+    let url = url.as_str().unwrap_or("in a form that is not known");
+    let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) else {
+        return first_line(url);
+    };
+    let (kind, encoded) = match head.strip_suffix(";base64") {
+        Some(kind) => (kind, true),
+        None => (head, false),
+    };
+    let bytes = if encoded { data.len() / 4 * 3 } else { data.len() };
+    format!("{}, {}", first_line(kind), size(bytes as u64))
 }
 
 /// The picture parts of a message. Formats that keep messages in another way have none here.
@@ -72,4 +117,40 @@ pub fn by_server(store: &Path, letter: &Letter, access: &Access, hand: Hand) -> 
         server.send(&stand.id, &content)?;
         Ok(Some(server.words()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P128: each picture can be left away; the others stay as they are.
+    #[test]
+    fn p128_pictures_are_told_and_left_away_one_by_one() {
+        let evil = "https://x.example/\u{1b}[2J.png";
+        let letter = |urls: [&[&str]; 2]| Letter {
+            text: "look".into(),
+            pictures: urls
+                .map(|u| json!({"type": "image", "image_urls": u, "cache_prompt": false}))
+                .to_vec(),
+        };
+        let all = letter([&["data:image/png;base64,AAAABBBB", evil], &["data:image/gif,xyz"]]);
+        assert_eq!(
+            all.attachments(),
+            [
+                "picture 1: image/png, 6 B",
+                "picture 2: https://x.example/^[[2J.png",
+                "picture 3: image/gif, 3 B"
+            ]
+        );
+        let kept = |keep: &[bool]| {
+            let mut some = all.clone();
+            some.keep_only(keep);
+            some.pictures
+        };
+        assert_eq!(kept(&[]), all.pictures);
+        assert_eq!(kept(&[true, true, true]), all.pictures);
+        assert_eq!(kept(&[false, true, false]), letter([&[evil], &[]]).pictures[..1]);
+        assert_eq!(kept(&[false, false, true]), all.pictures[1..]);
+        assert_eq!(kept(&[false; 3]), Vec::<Value>::new());
+    }
 }

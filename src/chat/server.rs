@@ -264,6 +264,12 @@ impl Server {
     pub(super) fn interrupt(&self, conversation: &str, progress: &dyn Progress) -> Result<()> {
         let path = format!("/api/conversations/{}/interrupt", plain(conversation)?);
         self.good(self.call("POST", &path, Some(&json!({})))?)?;
+        self.at_rest(conversation, progress)
+            .map_err(ChatError::after_interrupt)
+    }
+
+    /// Waits until it has stopped.
+    fn at_rest(&self, conversation: &str, progress: &dyn Progress) -> Result<()> {
         let until = Instant::now() + STOP;
         let mut seen = None;
         loop {

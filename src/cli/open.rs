@@ -17,6 +17,7 @@ use crate::failure::Kind;
 use crate::rewind::offer::VaultKind;
 use crate::text::shown;
 use crate::tui::keymap::Keymap;
+use crate::tui::mail::Mail;
 use crate::tui::real::RealBackend;
 use crate::tui::state::End;
 use crate::tui::theme::Theme;
@@ -86,7 +87,11 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
         talk.hold(true);
     }
     let access = app.access();
-    let backend = RealBackend::new(app.desk).working_for(user).reaching(access);
+    let mail = access.is_some().then(|| mail(&app));
+    let backend = RealBackend::new(app.desk)
+        .working_for(user)
+        .reaching(access)
+        .mailing(mail);
     let shown = show(backend, options);
     if let Some(talk) = &app.talk {
         talk.hold(false);
@@ -121,12 +126,27 @@ impl Start {
     }
 }
 
+/// Where messages are kept, and what sends them.
+fn mail(app: &App) -> Mail {
+    let own = app
+        .config
+        .agents
+        .iter()
+        .map(|(name, a)| (name.clone(), a.resume.clone()));
+    Mail {
+        drafts: app.drafts(),
+        own: own.collect(),
+        under: super::run::under(app),
+    }
+}
+
 /// The options of the screens, from the config.
 pub fn options(app: &App, store: Option<PathBuf>) -> Result<Options, Failure> {
     let mut options = Options::built_in(store)?;
     if !app.far() {
         options.home = Some(app.who.home.clone());
     }
+    options.starter = super::run::starter(app);
     options.keymap = Arc::new(keymap(&app.config)?);
     // without colours there is nothing to choose
     if !Options::plain() {

@@ -37,6 +37,12 @@ pub enum RewindError {
         /// Why it could not be brought back.
         second: Box<ChatError>,
     },
+    /// It failed, and the agent had been interrupted for it.
+    #[error("{cause}; the agent was interrupted for it and stays so: tell it to go on")]
+    Interrupted {
+        /// Why it failed.
+        cause: Box<RewindError>,
+    },
     /// The engine failed before anything was changed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -131,6 +137,7 @@ impl Explain for RewindError {
             Self::Engine(e) => e.kind(),
             Self::Freeze(e) => e.kind(),
             Self::Chat(e) => e.kind(),
+            Self::Interrupted { cause } => cause.kind(),
             Self::RolledBack { cause } if cause.kind() == Kind::Cancelled => Kind::Cancelled,
             Self::Unsettled { .. } | Self::ChatStuck { .. } => Kind::Failed,
             Self::RolledBack { .. } | Self::Stuck { .. } | Self::Log { .. } | Self::NotEqual(_) => {
@@ -147,7 +154,9 @@ impl Explain for RewindError {
         match self {
             Self::Engine(e) => e.path(),
             Self::Chat(e) => e.path(),
-            Self::RolledBack { cause } | Self::Stuck { cause, .. } => cause.path(),
+            Self::RolledBack { cause } | Self::Interrupted { cause } | Self::Stuck { cause, .. } => {
+                cause.path()
+            }
             Self::NotEqual(d) => d.first().map(|d| d.path.as_path()),
             Self::Log { path, .. }
             | Self::DamagedLog { path, .. }
@@ -164,7 +173,7 @@ impl Explain for RewindError {
             Self::Freeze(e) => e.hint(),
             Self::Chat(e) => e.hint(),
             Self::Unsettled { .. } | Self::ChatStuck { .. } => Some("run: respool recover".into()),
-            Self::RolledBack { cause } => cause.hint(),
+            Self::RolledBack { cause } | Self::Interrupted { cause } => cause.hint(),
             Self::Stuck { safety, .. } => Some(format!(
                 "free space or stop writers, then: respool recover; or: respool rewind {safety}"
             )),

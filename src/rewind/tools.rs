@@ -140,6 +140,24 @@ impl<'a> Tools<'a> {
             return self.run(order, progress);
         };
         let prepared = chat::prepare(talk, progress)?;
+        let done = self.run_prepared(order, &prepared, progress);
+        done.map_err(|cause| {
+            // nobody sets an agent to work again unasked
+            if prepared.interrupted {
+                let cause = Box::new(cause);
+                RewindError::Interrupted { cause }
+            } else {
+                cause
+            }
+        })
+    }
+
+    fn run_prepared(
+        &self,
+        order: &Order,
+        prepared: &chat::Prepared<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Outcome> {
         let mut order = order.clone();
         order.chat = Some(prepared.change.kept()?);
         fault_point("chat-prepared");
@@ -148,7 +166,7 @@ impl<'a> Tools<'a> {
             At::There(_) => {
                 let outcome = self.run(&order, progress)?;
                 let settle = |id: &str, done, why: &str| self.settle(id, done, why);
-                return both::moved(&prepared, outcome, progress, &settle);
+                return both::moved(prepared, outcome, progress, &settle);
             }
         };
         // here the sandbox is locked from the first step to the last
@@ -158,7 +176,7 @@ impl<'a> Tools<'a> {
         still_fits(log, &order)?;
         let outcome = ground.run(&lock, &order, progress)?;
         let settle = |id: &str, done, why: &str| ground.settle(&lock, id, done, why);
-        both::moved(&prepared, outcome, progress, &settle)
+        both::moved(prepared, outcome, progress, &settle)
     }
 
     /// Closes an operation that was held open for its conversation.

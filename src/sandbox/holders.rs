@@ -134,8 +134,18 @@ impl Own {
     }
 }
 
-/// All holders, by pid. As root all of them are seen; else those of the same user. `behalf`: the process on
-/// whose behalf this one works, if it is another.
+/// The same program as this one: another window of it only looks at the files, and what changes them holds the lock.
+fn same_program(pid: i32) -> bool {
+    let file = |pid: &str| {
+        let meta = fs::metadata(format!("/proc/{pid}/exe"));
+        meta.ok().map(|m| (m.dev(), m.ino()))
+    };
+    let own = file("self");
+    own.is_some() && file(&pid.to_string()) == own
+}
+
+/// All holders but other windows of this program, by pid. As root all of them are seen; else those of the same user.
+/// `behalf`: the process on whose behalf this one works, if it is another.
 pub fn holders(place: &Place<'_>, behalf: Option<i32>) -> Vec<Holder> {
     let own = Own::of(behalf);
     let me = std::process::id() as i32;
@@ -143,6 +153,7 @@ pub fn holders(place: &Place<'_>, behalf: Option<i32>) -> Vec<Holder> {
         .into_iter()
         .filter(|pid| *pid != me)
         .filter_map(|pid| holder(pid, place))
+        .filter(|h| !same_program(h.pid))
         .map(|h| Holder {
             own: own.has(h.pid),
             ..h

@@ -1,7 +1,9 @@
 //! What the screens ask of the rooms below: one trait with blocking calls, made on worker threads only.
 //! The real one joins conversations, timeline, engine, diff and rewind; the tests have a fake.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::conversation::Summary;
 use crate::diff::FileDiff;
@@ -121,6 +123,48 @@ pub struct Reversal {
     pub plan: Plan,
 }
 
+/// A message as it is to be sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writing {
+    /// The native id of the message in whose place it goes.
+    pub row: String,
+    /// The text.
+    pub text: Arc<str>,
+    /// Which of the things that went with it go with it again.
+    pub keep: Vec<bool>,
+}
+
+/// What a message is edited from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Opening {
+    /// A text that was kept and not sent.
+    pub kept: Option<String>,
+    /// What goes with the message, each in words.
+    pub attachments: Vec<String>,
+}
+
+/// A message that could not be sent after a rewind that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsent {
+    /// Why, harmless lines.
+    pub why: Vec<String>,
+    /// The file that keeps it.
+    pub kept: PathBuf,
+    /// The words of the agent's own command that sends it, and the folder in which that is to be run.
+    pub command: Option<(Vec<OsString>, PathBuf)>,
+    /// That command as a line for a shell.
+    pub line: Option<String>,
+}
+
+/// What came of a message that was to be sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resent {
+    /// What came of the rewind.
+    pub outcome: Outcome,
+    /// The message, if it was not sent.
+    pub unsent: Option<Unsent>,
+}
+
 /// Ends a subscription when it is dropped.
 pub type WatchGuard = Box<dyn Send>;
 
@@ -168,6 +212,17 @@ pub trait Backend: Send + Sync + 'static {
     fn checkpoint(&self, store: &Path) -> Result<Taken>;
     /// The operation log, newest first.
     fn operations(&self, store: &Path) -> Result<Vec<Operation>>;
+    /// What a message is edited from. An error says why it cannot be sent again.
+    fn opening(&self, store: &Path, row: &str) -> Result<Opening>;
+    /// Keeps what was written in the place of a message until it is sent; without a text, keeps it no longer.
+    fn keep(&self, store: &Path, row: &str, text: Option<&str>) -> Result<()>;
+    /// A file for the user's editor, with this text.
+    fn to_editor(&self, store: &Path, row: &str, text: &str) -> Result<PathBuf>;
+    /// What the editor made of it.
+    fn from_editor(&self, store: &Path, row: &str, file: &Path, before: &str) -> Result<String>;
+    /// Goes back, and sends a message.
+    fn resend(&self, store: &Path, plan: &Plan, writing: &Writing, progress: &dyn Progress)
+    -> Result<Resent>;
     /// Calls `changed` after each change of the store (also its deletion) until the guard is dropped.
     fn watch(&self, store: &Path, changed: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard>;
 

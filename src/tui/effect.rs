@@ -1,6 +1,7 @@
 //! What `update` asks for, and the workers that do it. Previews: the newest wins. Rewinds: never dropped.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-use super::backend::{Backend, Direction, Failure, StateRef, WatchGuard};
+use super::backend::{Backend, Direction, Failure, StateRef, WatchGuard, Writing};
 use super::message::{JobId, Msg, Reply};
 use super::terminal;
 use crate::engine::{Change, PartKind};
@@ -33,6 +34,21 @@ pub enum Effect {
     Suspend,
     /// Draw every cell anew.
     Redraw,
+    /// Something that other programs do, or the terminal itself; answered by [`Msg::Ran`].
+    Outside(Outside),
+}
+
+/// What is done outside of the screens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outside {
+    /// The user's editor has the terminal, with this file.
+    Editor(PathBuf),
+    /// A program has the terminal: its words, and its folder.
+    Run(Vec<OsString>, PathBuf),
+    /// The same in a new window of tmux, beside the screens.
+    Window(Vec<OsString>, PathBuf),
+    /// A line goes to the clipboard.
+    Copy(String),
 }
 
 /// Work in the background; each is a method of the backend.
@@ -57,6 +73,12 @@ pub enum Work {
     Track(Arc<Offer>),
     Checkpoint(PathBuf),
     Operations(PathBuf),
+    Look(PathBuf),
+    Opening(PathBuf, String),
+    Keep(PathBuf, String, Option<String>),
+    ToEditor(PathBuf, String, String),
+    FromEditor(PathBuf, String, PathBuf, String),
+    Resend(PathBuf, Arc<Plan>, Writing),
 }
 
 /// Work of one slot is done one after the other; in all but `Write` a newer one replaces what waits and
@@ -72,6 +94,8 @@ enum Slot {
     Versions,
     Plan,
     Operations,
+    Look,
+    Opening,
     Write,
 }
 
@@ -87,7 +111,17 @@ impl Work {
             Self::Versions(..) => Slot::Versions,
             Self::Plan(..) | Self::Reversal(..) | Self::TrackPlan(..) => Slot::Plan,
             Self::Operations(..) => Slot::Operations,
-            Self::Rewind(..) | Self::Reverse(..) | Self::Checkpoint(..) | Self::Track(..) => Slot::Write,
+            Self::Look(..) => Slot::Look,
+            Self::Opening(..) => Slot::Opening,
+            // what was written is never dropped
+            Self::Rewind(..)
+            | Self::Reverse(..)
+            | Self::Checkpoint(..)
+            | Self::Track(..)
+            | Self::Keep(..)
+            | Self::ToEditor(..)
+            | Self::FromEditor(..)
+            | Self::Resend(..) => Slot::Write,
         }
     }
 
@@ -108,6 +142,12 @@ impl Work {
             Self::Track(..) => Reply::Track(Err(failure)),
             Self::Checkpoint(..) => Reply::Checkpoint(Err(failure)),
             Self::Operations(..) => Reply::Operations(Err(failure)),
+            Self::Look(..) => Reply::Looked(Err(failure)),
+            Self::Opening(..) => Reply::Opening(Err(failure)),
+            Self::Keep(..) => Reply::Kept(Err(failure)),
+            Self::ToEditor(..) => Reply::ToEditor(Err(failure)),
+            Self::FromEditor(..) => Reply::FromEditor(Err(failure)),
+            Self::Resend(..) => Reply::Resent(Err(failure)),
         }
     }
 }
@@ -164,7 +204,7 @@ impl Runner {
                 });
             }
             Effect::Watch(store) => self.follow(store),
-            Effect::Suspend | Effect::Redraw => {}
+            Effect::Suspend | Effect::Redraw | Effect::Outside(_) => {}
         }
     }
 
@@ -310,6 +350,16 @@ fn answer(backend: &dyn Backend, job: &Job, send: &UnboundedSender<Msg>) -> Repl
         Work::Track(offer) => Reply::Track(b.track(offer, &report)),
         Work::Checkpoint(store) => Reply::Checkpoint(b.checkpoint(store)),
         Work::Operations(store) => Reply::Operations(b.operations(store)),
+        Work::Look(store) => Reply::Looked(b.operations(store)),
+        Work::Opening(store, row) => Reply::Opening(b.opening(store, row)),
+        Work::Keep(store, row, text) => Reply::Kept(b.keep(store, row, text.as_deref())),
+        Work::ToEditor(store, row, text) => Reply::ToEditor(b.to_editor(store, row, text)),
+        Work::FromEditor(store, row, file, before) => {
+            Reply::FromEditor(b.from_editor(store, row, file, before))
+        }
+        Work::Resend(store, plan, writing) => {
+            Reply::Resent(b.resend(store, plan, writing, &report).map(Box::new))
+        }
     }
 }
 

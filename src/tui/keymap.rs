@@ -27,6 +27,10 @@ pub enum Context {
     Text,
     /// A plan that waits for a yes.
     Plan,
+    /// The text of a message that is edited.
+    Edit,
+    /// What goes with such a message.
+    Attached,
     /// A folder that is offered to be tracked, or is being tracked.
     Track,
     /// A rewind at work.
@@ -73,6 +77,16 @@ pub enum Action {
     NewerVersion,
     Rewind,
     RewindEnd,
+    Edit,
+    Send,
+    Editor,
+    OldText,
+    Attachments,
+    DropAttachment,
+    LeaveEdit,
+    RunCommand,
+    WindowCommand,
+    CopyCommand,
     Checkpoint,
     Undo,
     Redo,
@@ -222,7 +236,14 @@ impl Keymap {
                 .collect()
         };
         let yes = keys(Action::Confirm);
-        let opens = [keys(Action::Rewind), keys(Action::RewindEnd), keys(Action::Open)].concat();
+        let opens = [
+            Action::Rewind,
+            Action::RewindEnd,
+            Action::Open,
+            Action::Edit,
+            Action::Send,
+        ];
+        let opens = opens.map(keys).concat();
         if yes.iter().any(|k| k.0 == KeyCode::Enter || opens.contains(k)) {
             let why = "a rewind is confirmed by a key of its own: not Enter, not one that opens something";
             let of = changed

@@ -89,7 +89,7 @@ pub fn content(pane: Rect) -> Rect {
 fn box_width(state: &State, over: &Overlay) -> u16 {
     let wished = match over {
         Overlay::Help(_) => 92,
-        Overlay::Message(..) | Overlay::Plan(_) => 100,
+        Overlay::Message(..) | Overlay::Plan(_) | Overlay::Edit(_) => 100,
         Overlay::Error(..) | Overlay::Notices(_) | Overlay::Ended(_) => 72,
         Overlay::Running(_) => 64,
         Overlay::Track(_) => 88,
@@ -125,6 +125,7 @@ pub fn overlay(state: &State, over: &Overlay) -> Rect {
         Overlay::Running(_) => 9,
         Overlay::Log(load, _) => (load.ready().map_or(0, Vec::len) + 2).clamp(8, 24) as u16,
         Overlay::Picker(_) => 20,
+        Overlay::Edit(_) => full.height.saturating_sub(2).min(26),
     };
     let width = box_width(state, over);
     let height = height.min(full.height.saturating_sub(2)).max(full.height.min(6));
@@ -156,6 +157,10 @@ pub fn scrolled(state: &State, over: &Overlay) -> Rect {
     let (above, below) = match over {
         Overlay::Picker(_) => (2, 0),
         Overlay::Plan(_) | Overlay::Ended(_) | Overlay::Track(_) => (0, 2),
+        Overlay::Edit(edit) => {
+            let below = super::view::below_text(state, text_columns(state, over), edit) as u16;
+            (0, (below + 1).min(inside.height.saturating_sub(1)))
+        }
         _ => (0, 0),
     };
     let above = above.min(inside.height);

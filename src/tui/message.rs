@@ -1,11 +1,13 @@
 //! What happens: keys and other input, answers of workers, time.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 
-use super::backend::{Failure, Reversal, RowCounts, Taken, TrackedHere, Version};
+use super::backend::{Failure, Opening, Resent, Reversal, RowCounts, Taken, TrackedHere, Version};
+use super::effect::Outside;
 use crate::conversation::Summary;
 use crate::diff::FileDiff;
 use crate::engine::Change;
@@ -42,6 +44,12 @@ pub enum Reply {
     Track(Result<TrackedHere, Failure>),
     Checkpoint(Result<Taken, Failure>),
     Operations(Result<Vec<Operation>, Failure>),
+    Looked(Result<Vec<Operation>, Failure>),
+    Opening(Result<Opening, Failure>),
+    Kept(Result<(), Failure>),
+    ToEditor(Result<PathBuf, Failure>),
+    FromEditor(Result<String, Failure>),
+    Resent(Result<Box<Resent>, Failure>),
     WatchFailed(Failure),
 }
 
@@ -74,6 +82,10 @@ pub enum Msg {
     Reply(JobId, Reply),
     /// How far work is: phase, done, total (0 = not known).
     Progress(JobId, &'static str, u64, u64),
+    /// What is written in the place of this message is to be kept.
+    Keep(String),
+    /// Something outside of the screens has ended: well, or why not.
+    Ran(Outside, Result<(), Failure>),
     /// A signal asks the program to end.
     Signal(i32),
 }

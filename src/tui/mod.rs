@@ -8,7 +8,9 @@ pub mod backend;
 pub mod effect;
 pub mod keymap;
 pub mod layout;
+pub mod mail;
 pub mod message;
+mod outside;
 pub mod real;
 pub mod state;
 mod terminal;
@@ -27,14 +29,15 @@ use ratatui::crossterm::event::{Event, EventStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use self::backend::Backend;
-use self::effect::{Effect, Runner};
+use self::backend::{Backend, Failure};
+use self::effect::{Effect, Outside, Runner};
 use self::keymap::Keymap;
 use self::message::{Millis, Msg};
 use self::state::{End, Setup, State};
 use self::terminal::Terminal;
 use self::theme::Theme;
 use crate::failure::{Explain, Kind};
+use crate::sandbox::starter::Starter;
 
 /// Messages that are no answer to a key are drawn at most this often.
 const FRAME: Duration = Duration::from_millis(16);
@@ -92,6 +95,8 @@ pub struct Options {
     pub home: Option<PathBuf>,
     /// Files named in the help: what ("config", "log"), where.
     pub paths: Vec<(&'static str, PathBuf)>,
+    /// How programs of the user's are started.
+    pub starter: Starter,
 }
 
 impl Options {
@@ -112,6 +117,13 @@ impl Options {
             theme: Arc::new(Theme::named(if plain { "mono" } else { "default" })?),
             home: std::env::var_os("HOME").map(PathBuf::from),
             paths: Vec::new(),
+            starter: Starter {
+                folders: std::env::var_os("PATH")
+                    .iter()
+                    .flat_map(std::env::split_paths)
+                    .collect(),
+                ..Starter::default()
+            },
         })
     }
 }
@@ -133,6 +145,7 @@ pub async fn run(backend: Arc<dyn Backend>, options: Options) -> Result<End, Tui
         select: options.select,
         folder: options.folder,
         notice: options.notice,
+        tmux: std::env::var_os("TMUX").is_some_and(|v| !v.is_empty()),
     });
     terminal.draw(|frame| view::draw(frame, &state))?;
     let mut runner = Runner::new(backend, send);
@@ -140,11 +153,13 @@ pub async fn run(backend: Arc<dyn Backend>, options: Options) -> Result<End, Tui
         terminal: &mut terminal,
         runner: &mut runner,
         receive,
-        events: EventStream::new(),
+        events: Some(EventStream::new()),
+        starter: options.starter,
         began: Instant::now(),
         drawn: Instant::now(),
         urgent: false,
         resumed: None,
+        returned: None,
     }
     .run(&mut state)
     .await;
@@ -158,13 +173,17 @@ struct Loop<'a> {
     terminal: &'a mut Terminal,
     runner: &'a mut Runner,
     receive: UnboundedReceiver<Msg>,
-    events: EventStream,
+    /// None while another program has the terminal: it would steal the keys.
+    events: Option<EventStream>,
+    starter: Starter,
     began: Instant,
     drawn: Instant,
     /// A key waits for its frame: no floor.
     urgent: bool,
     /// When Ctrl-Z ended: the signal that comes with it has nothing more to say.
     resumed: Option<Instant>,
+    /// When another program gave the terminal back: Ctrl-C was for that one.
+    returned: Option<Instant>,
 }
 
 /// What woke the loop.
@@ -203,6 +222,7 @@ impl Loop<'_> {
                 _ = tick.tick() => Woken::Tick,
             };
             match woken {
+                Woken::Msg(msg) if self.is_the_childs(&msg) => {}
                 Woken::Msg(msg) => self.dispatch(state, *msg)?,
                 Woken::Event(Some(event)) => self.event(state, event?)?,
                 // the terminal is gone
@@ -285,6 +305,10 @@ impl Loop<'_> {
                     self.resumed = Some(Instant::now());
                     self.resized(state)?;
                 }
+                Effect::Outside(what) => {
+                    let ended = self.outside(state, &what)?;
+                    self.dispatch(state, Msg::Ran(what, ended))?;
+                }
                 Effect::Redraw => {
                     self.terminal.redraw()?;
                     state.dirty = true;
@@ -293,6 +317,31 @@ impl Loop<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What other programs do; the terminal is theirs meanwhile, where they need it.
+    fn outside(&mut self, state: &mut State, what: &Outside) -> Result<Result<(), Failure>, TuiError> {
+        let tmux = state.tmux;
+        if matches!(what, Outside::Window(..) | Outside::Copy(_)) {
+            return Ok(outside::perform(what, &self.starter, tmux));
+        }
+        self.events = None;
+        let mut ended = Ok(());
+        self.terminal.outside(|| {
+            ended = outside::perform(what, &self.starter, tmux);
+            // keys that were meant for that program are none for these screens
+            Terminal::drop_input();
+        })?;
+        self.events = Some(EventStream::new());
+        self.returned = Some(Instant::now());
+        self.urgent = true;
+        self.resized(state)?;
+        Ok(ended)
+    }
+
+    /// The terminal sends its interrupt to every program that stands in front.
+    fn is_the_childs(&self, msg: &Msg) -> bool {
+        matches!(msg, Msg::Signal(2 | 3)) && self.returned.is_some_and(|at| at.elapsed() < FRAME * 30)
     }
 
     /// The terminal may have another size than before.
@@ -315,7 +364,10 @@ async fn any(signals: &mut [(Signal, i32); 4]) -> i32 {
 }
 
 /// The next event, without a crate for one method of `Stream`.
-async fn next(events: &mut EventStream) -> Option<io::Result<Event>> {
+async fn next(events: &mut Option<EventStream>) -> Option<io::Result<Event>> {
+    let Some(events) = events else {
+        return std::future::pending().await;
+    };
     std::future::poll_fn(|context| tokio_stream_poll(events, context)).await
 }
 

@@ -8,11 +8,12 @@ use std::time::Instant;
 use notify::{RecursiveMode, Watcher};
 
 use super::backend::{
-    Backend, Direction, Failure, Result, Reversal, RowCounts, StateRef, Taken, TrackedHere, Version,
-    WatchGuard, candidate, nothing,
+    Backend, Direction, Failure, Opening, Resent, Result, Reversal, RowCounts, StateRef, Taken, TrackedHere,
+    Version, WatchGuard, Writing, candidate, nothing,
 };
+use super::mail::Mail;
 use super::tracking::{self, User};
-use crate::chat::Access;
+use crate::chat::{Access, Kept};
 use crate::conversation::Summary;
 use crate::conversation::elsewhere::{self, Shelf, Stamp};
 use crate::diff::{FileDiff, Limits, file_diff};
@@ -27,20 +28,21 @@ use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::run::Order;
 use crate::rewind::survey::{Scope, own_changes, survey};
 use crate::rewind::talk::{hear, undone};
-use crate::rewind::tools::Tools;
+use crate::rewind::tools::{Tools, hand};
 use crate::rewind::{Operation, OperationKind, Outcome, Plan, Reach};
 use crate::sandbox::inside::refuse_inside;
 use crate::sandbox::remote::{Ask, Remote};
 use crate::sandbox::site::Site;
-use crate::timeline::Timeline;
 use crate::timeline::desk::{Desk, Opened, spans};
 use crate::timeline::select::{self, Selected};
+use crate::timeline::{Row, Timeline};
 
 /// Joins the rooms below for the screens.
 pub struct RealBackend {
     desk: Desk,
     user: User,
     access: Option<Access>,
+    mail: Option<Mail>,
     last: Mutex<HashMap<PathBuf, Arc<Opened>>>,
 }
 
@@ -51,6 +53,7 @@ impl RealBackend {
             desk,
             user: User::default(),
             access: None,
+            mail: None,
             last: Mutex::new(HashMap::new()),
         }
     }
@@ -67,6 +70,26 @@ impl RealBackend {
     pub fn reaching(mut self, access: Option<Access>) -> Self {
         self.access = access;
         self
+    }
+
+    /// Keeps and sends messages, too.
+    #[must_use]
+    pub fn mailing(mut self, mail: Option<Mail>) -> Self {
+        self.mail = mail;
+        self
+    }
+
+    /// Where messages are kept; an error where they cannot be sent from here.
+    fn mail(&self) -> Result<&Mail> {
+        self.mail.as_ref().filter(|_| self.access.is_some()).ok_or_else(|| {
+            let what = "messages can only be sent again on the machine of their conversation, and not in the demo";
+            Failure::new(Kind::Refused, what, None)
+        })
+    }
+
+    /// The place of what is written instead of a message.
+    fn kept(&self, store: &Path, row: &str) -> Result<Kept> {
+        Ok(self.mail()?.kept(&self.known(store)?.conversation.summary, row))
     }
 
     /// What a crash left is finished or taken back.
@@ -144,6 +167,11 @@ fn selected(opened: &Opened, state: &StateRef) -> Result<Selected> {
     // checkpoints may have been taken since the conversation was read
     let checkpoints = site(opened)?.vault.checkpoints()?;
     Ok(select::state(Some(&opened.timeline), &checkpoints, &words)?)
+}
+
+fn row_of<'a>(opened: &'a Opened, id: &str) -> Result<&'a Row> {
+    let found = opened.timeline.rows.iter().rfind(|r| r.id == id);
+    found.ok_or_else(|| Failure::new(Kind::NotFound, "this message is no longer there", None))
 }
 
 fn content(
@@ -381,6 +409,48 @@ impl Backend for RealBackend {
         };
         let records = Tools::of(site)?.records()?;
         Ok(records.iter().rev().map(Record::operation).collect())
+    }
+
+    fn opening(&self, store: &Path, row: &str) -> Result<Opening> {
+        let (mail, opened) = (self.mail()?, self.known(store)?);
+        let summary = &opened.conversation.summary;
+        mail.opening(summary, row_of(&opened, row)?, hand(site(&opened)?))
+    }
+
+    fn keep(&self, store: &Path, row: &str, text: Option<&str>) -> Result<()> {
+        let kept = self.kept(store, row)?;
+        Ok(match text {
+            Some(text) => kept.keep(text)?,
+            None => kept.remove()?,
+        })
+    }
+
+    fn to_editor(&self, store: &Path, row: &str, text: &str) -> Result<PathBuf> {
+        Ok(self.kept(store, row)?.for_editor(text)?)
+    }
+
+    fn from_editor(&self, store: &Path, row: &str, file: &Path, before: &str) -> Result<String> {
+        Ok(self.kept(store, row)?.from_editor(file, before)?)
+    }
+
+    fn resend(
+        &self,
+        store: &Path,
+        plan: &Plan,
+        writing: &Writing,
+        progress: &dyn Progress,
+    ) -> Result<Resent> {
+        let (mail, opened) = (self.mail()?, self.known(store)?);
+        let talk = plan.talk.as_deref().ok_or_else(|| {
+            let what = "the conversation stays as it is, so the message would come last of all";
+            Failure::new(Kind::Refused, what, None)
+        })?;
+        let (summary, site) = (&opened.conversation.summary, site(&opened)?);
+        let row = row_of(&opened, &writing.row)?;
+        let post = mail.post(summary, row, site.path(), (writing, hand(site)))?;
+        let outcome = self.rewind(store, plan, progress)?;
+        progress.step("sending the message", 0, 0);
+        Ok(post.send(talk, outcome))
     }
 
     fn watch(&self, store: &Path, changed: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {

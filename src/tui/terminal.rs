@@ -18,7 +18,7 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{cursor, execute, queue, style};
 use ratatui::layout::Rect;
 use rustix::process::{Signal, kill_current_process_group};
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, QueueSelector, tcflush, tcgetattr, tcsetattr};
 
 use super::TuiError;
 use crate::text;
@@ -115,6 +115,13 @@ impl Terminal {
         disable_raw_mode()?;
         enter()?;
         self.redraw()
+    }
+
+    /// Forgets what was typed and not read.
+    pub fn drop_input() {
+        if let Err(error) = tcflush(io::stdin(), QueueSelector::IFlush) {
+            tracing::warn!(%error, "cannot forget what was typed");
+        }
     }
 
     /// Makes the reader of events look for keys again. crossterm 0.29 waits for edges (`event/source/unix/mio.rs`):

@@ -138,6 +138,29 @@ fn an_agent_at_work_is_interrupted_if_that_is_wanted() {
     assert!(waited > 3, "it was waited for: {asked:?}");
 }
 
+/// A rewind that fails after the agent was interrupted for it: nobody sets it to work again, and that is said.
+#[test]
+fn an_agent_that_was_interrupted_in_vain_stays_so_and_that_is_said() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    running(&lab);
+    let fake = Fake::start(&lab.store(), lab.dir(), "navigate-fails", VARIABLE);
+    let a = whole(&lab, &["--yes", "rewind", "2", "--interrupt"]);
+    assert_eq!((a.code, lab.read("f")), (Some(1), "4".into()), "{}", a.text());
+    assert!(fake.asked().contains(&"POST /interrupt".to_owned()));
+    let told = a.json()["error"]["message"].to_string();
+    for words in [
+        "everything is as it was before",
+        "the agent was interrupted for it and stays so",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    drop(fake);
+    let (lab, _fake) = served("navigate-fails");
+    let told = whole(&lab, &["--yes", "rewind", "2"]).text();
+    assert!(!told.contains("interrupted"), "nobody was: {told}");
+}
+
 /// Whatever goes wrong at the server: files and conversation are both as before.
 #[test]
 fn a_server_that_fails_changes_nothing() {

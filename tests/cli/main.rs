@@ -21,6 +21,7 @@ mod config;
 mod contract;
 mod copies;
 mod damaged;
+mod edit_screen;
 mod full;
 mod host;
 mod host_btrfs;

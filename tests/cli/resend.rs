@@ -94,6 +94,35 @@ fn p128_pictures_are_sent_again() {
     assert_eq!(fake.sent().expect("a message")["content"], json!(want));
 }
 
+/// P127: the very first message and the last one: sent once, and of the conversation nothing else is left after it.
+#[test]
+fn p127_the_first_and_the_last_message() {
+    for (number, left, file) in [("1", 0, "0"), ("4", 3, "3")] {
+        let (lab, fake) = served("");
+        let ids = messages(&lab);
+        done(&lab, &["--yes", "rewind", number, "--resend", "better"]);
+        let at: usize = number.parse().expect("a number");
+        assert_eq!(
+            (leaf(&lab), lab.read("f")),
+            (parent(&lab, &ids[at - 1]), file.into())
+        );
+        let doc = done(&lab, &["timeline", lab.store().to_str().expect("UTF-8")]);
+        let active = doc["rows"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .filter(|r| r["active"] == true);
+        assert_eq!(
+            active.count(),
+            left,
+            "what the model hears before the new text: {doc}"
+        );
+        let posts = fake.asked().iter().filter(|a| *a == "POST /events").count();
+        let sent = fake.sent().expect("sent")["content"][0].clone();
+        assert_eq!((posts, sent), (1, json!({"type": "text", "text": "better"})));
+    }
+}
+
 #[test]
 fn what_could_not_be_sent_is_kept_and_the_rewind_can_be_undone() {
     let (lab, fake) = served("send-fails");

@@ -45,6 +45,9 @@ const ACTIONS: &[(&str, &[&[&str]])] = &[
             &["--yes", "rewind", "2", "--files"],
         ],
     ),
+    // the same with --resend TEXT, where the conversation can go back: tests/cli/resend.rs
+    ("edit", &[&["--dry-run", "rewind", "2"]]),
+    ("send", &[&["--dry-run", "rewind", "2"]]),
     ("rewind-end", &[&["--yes", "rewind", "m1.end", "--files"]]),
     ("checkpoint", &[&["checkpoint"]]),
     ("undo", &[&["--dry-run", "undo"], &["--yes", "undo"]]),
@@ -97,6 +100,14 @@ const MOVES: &[&str] = &[
     "dismiss",
     "rub-out",
     "clear-line",
+    "editor",
+    "old-text",
+    "attachments",
+    "drop-attachment",
+    "leave-edit",
+    "run-command",
+    "window-command",
+    "copy-command",
 ];
 
 /// P158: every action of the keymap that is more than a move on the screen has a command; each command works with

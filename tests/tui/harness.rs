@@ -11,9 +11,11 @@ use ratatui::crossterm::event::KeyEvent;
 use ratatui::crossterm::event::KeyEventKind;
 use ratatui::crossterm::event::KeyModifiers;
 use respool::tui::effect::Effect;
+use respool::tui::effect::Outside;
 use respool::tui::effect::Runner;
 use respool::tui::keymap::Keymap;
 use respool::tui::message::Msg;
+use respool::tui::state::Content;
 use respool::tui::state::Overlay;
 use respool::tui::state::Setup;
 use respool::tui::state::State;
@@ -39,6 +41,8 @@ pub struct Tui {
     pub receive: UnboundedReceiver<Msg>,
     pub terminal: Terminal<TestBackend>,
     pub at: u64,
+    /// What was to be done outside of the screens.
+    pub outside: Vec<Outside>,
 }
 
 pub fn setup(size: (u16, u16), store: Option<PathBuf>, theme: &str) -> Setup {
@@ -54,6 +58,7 @@ pub fn setup(size: (u16, u16), store: Option<PathBuf>, theme: &str) -> Setup {
         store,
         select: None,
         notice: None,
+        tmux: false,
     }
 }
 
@@ -82,6 +87,7 @@ impl Tui {
             receive,
             terminal,
             at: 10_000,
+            outside: Vec::new(),
         };
         tui.draw();
         tui
@@ -98,6 +104,7 @@ impl Tui {
         for effect in update::update(&mut self.state, msg) {
             match effect {
                 Effect::Suspend | Effect::Redraw => {}
+                Effect::Outside(what) => self.outside.push(what),
                 effect => self.runner.run(effect),
             }
         }
@@ -164,9 +171,11 @@ impl Tui {
                 && o.files.load.job.is_none()
                 && o.diff.load.job.is_none()
                 && o.diff.versions.job.is_none()
+                && o.looking.is_none()
         });
         let boxes = s.overlays.iter().all(|o| match o {
             Overlay::Plan(p) => p.load.job.is_none(),
+            Overlay::Edit(e) => !matches!(e.content, Content::Reading(_)),
             Overlay::Log(load, _) => load.job.is_none(),
             Overlay::Running(_) => false,
             Overlay::Track(t) => match &t.stage {

@@ -1,6 +1,7 @@
 //! The screens, in process.
 
 mod changing;
+mod editing;
 mod harness;
 mod hostile;
 mod live;

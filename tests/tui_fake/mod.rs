@@ -17,7 +17,8 @@ use respool::rewind::track::{Means, TrackPlan};
 use respool::rewind::{Blocker, Operation, OperationKind, OperationState, Outcome, Plan, Reach};
 use respool::timeline::{CheckpointState, Row, RowCheckpoint, Timeline};
 use respool::tui::backend::{
-    Backend, Failure, Result, RowCounts, StateRef, Taken, TrackedHere, Version, WatchGuard,
+    Backend, Failure, Opening, Resent, Result, RowCounts, StateRef, Taken, TrackedHere, Unsent, Version,
+    WatchGuard, Writing,
 };
 
 /// The time of all scripted data.
@@ -58,6 +59,14 @@ pub struct Script {
     pub vault: Option<VaultKind>,
     /// What stands in the way of tracking.
     pub in_the_way: Vec<Blocker>,
+    /// What is kept in the place of messages.
+    pub kept: HashMap<String, String>,
+    /// What goes with messages, in words.
+    pub attachments: Vec<String>,
+    /// What was sent.
+    pub sent: Vec<Writing>,
+    /// No server sends it: this does, and its folder.
+    pub command: Option<(Vec<std::ffi::OsString>, PathBuf)>,
 }
 
 /// The fake.
@@ -251,6 +260,64 @@ impl Backend for Fake {
     fn operations(&self, _: &Path) -> Result<Vec<Operation>> {
         self.enter("operations", "", None)?;
         Ok(self.edit(|s| s.operations.clone()))
+    }
+    fn opening(&self, _: &Path, row: &str) -> Result<Opening> {
+        self.enter("opening", row, None)?;
+        Ok(self.edit(|s| Opening {
+            kept: s.kept.get(row).cloned(),
+            attachments: s.attachments.clone(),
+        }))
+    }
+    fn keep(&self, _: &Path, row: &str, text: Option<&str>) -> Result<()> {
+        self.enter("keep", row, None)?;
+        self.edit(|s| match text {
+            Some(text) => drop(s.kept.insert(row.into(), text.into())),
+            None => drop(s.kept.remove(row)),
+        });
+        Ok(())
+    }
+    fn to_editor(&self, _: &Path, row: &str, text: &str) -> Result<PathBuf> {
+        self.enter("to_editor", row, None)?;
+        let file = std::env::temp_dir().join(format!("respool-fake-{}-{row}", std::process::id()));
+        std::fs::write(&file, text).expect("a file for the editor");
+        Ok(file)
+    }
+    fn from_editor(&self, _: &Path, row: &str, file: &Path, before: &str) -> Result<String> {
+        self.enter("from_editor", row, None)?;
+        let new = std::fs::read_to_string(file).expect("the editor's file");
+        std::fs::remove_file(file).expect("the editor's file");
+        Ok(match new.strip_suffix('\n') {
+            Some(short) if !before.ends_with('\n') => short.to_owned(),
+            _ => new,
+        })
+    }
+    fn resend(&self, _: &Path, plan: &Plan, writing: &Writing, progress: &dyn Progress) -> Result<Resent> {
+        progress.step("restoring", 40, 100);
+        self.enter(
+            "resend",
+            &format!("{} {:?}", writing.row, plan.reach),
+            Some(progress),
+        )?;
+        let mut outcome = self.ended(OperationKind::Rewind, &plan.target_words)?;
+        outcome.chat = "rewound";
+        let command = self.edit(|s| s.command.clone());
+        let unsent = command.map(|(words, folder)| Unsent {
+            why: vec!["The message was not sent: no agent server has the conversation open.".into()],
+            kept: "/home/ada/.local/state/respool/drafts/3f2a9c0d.0a1b2c3d4e5f.txt".into(),
+            line: Some("cd /home/ada/src/notes && respool run -- openhands --resume 3f2a9c0d --task=\"$(cat /home/ada/.local/state/respool/drafts/3f2a9c0d.0a1b2c3d4e5f.txt)\"".into()),
+            command: Some((words, folder)),
+        });
+        if unsent.is_none() {
+            outcome.resent = true;
+            outcome.notes.push(
+                "the message was sent, by the agent server at http://127.0.0.1:8000, process 4711".into(),
+            );
+            self.edit(|s| {
+                s.kept.remove(&writing.row);
+                s.sent.push(writing.clone());
+            });
+        }
+        Ok(Resent { outcome, unsent })
     }
     fn watch(&self, _: &Path, changed: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
         self.enter("watch", "", None)?;

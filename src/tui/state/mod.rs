@@ -1,5 +1,7 @@
 //! Everything that the screens show. One task owns it; drawing reads it; only `update` changes it.
 
+mod edit;
+mod field;
 mod loading;
 mod open;
 mod overlay;
@@ -9,6 +11,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset, Utc};
 
+pub use self::edit::*;
+pub use self::field::Field;
 pub use self::loading::*;
 pub use self::open::*;
 pub use self::overlay::*;
@@ -98,6 +102,8 @@ pub struct State {
     pub paths: Vec<(&'static str, PathBuf)>,
     /// The folder that the program was started in.
     pub folder: Option<PathBuf>,
+    /// Inside of tmux, which can open a window.
+    pub tmux: bool,
     /// Which screen.
     pub screen: Screen,
     /// The conversations.
@@ -151,6 +157,8 @@ pub struct Setup {
     pub select: Option<PathBuf>,
     /// Something to say at once.
     pub notice: Option<String>,
+    /// Inside of tmux.
+    pub tmux: bool,
 }
 
 impl State {
@@ -165,6 +173,7 @@ impl State {
             home: setup.home,
             paths: setup.paths,
             folder: setup.folder,
+            tmux: setup.tmux,
             screen: if setup.store.is_some() {
                 Screen::Timeline
             } else {
@@ -204,6 +213,8 @@ impl State {
                 Context::Text
             }
             Some(Overlay::Plan(_)) => Context::Plan,
+            Some(Overlay::Edit(edit)) if edit.on_parts => Context::Attached,
+            Some(Overlay::Edit(_)) => Context::Edit,
             Some(Overlay::Track(_)) => Context::Track,
             Some(Overlay::Running(_)) => Context::Running,
             Some(Overlay::Ended(_)) => Context::Outcome,

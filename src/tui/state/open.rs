@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::{Loading, Position};
+use super::{Awaited, Loading, Position};
 use crate::diff::FileDiff;
 use crate::engine::{Change, PartKind};
 use crate::timeline::{Row, Timeline};
@@ -138,6 +138,12 @@ pub struct Open {
     pub refresh_soon: bool,
     /// The store can no longer be read.
     pub gone: Option<Failure>,
+    /// A message that the agent's own program is to send: kept until it is seen here.
+    pub awaited: Option<Awaited>,
+    /// The newest operation that is known, once the log was looked at.
+    pub newest: Option<Option<String>>,
+    /// The look at the log that is under way.
+    pub looking: Option<JobId>,
 }
 
 impl Open {
@@ -162,6 +168,9 @@ impl Open {
             again: false,
             refresh_soon: false,
             gone: None,
+            awaited: None,
+            newest: None,
+            looking: None,
         }
     }
     /// All rows.

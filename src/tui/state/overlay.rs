@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Loading, Position};
+use super::{EditBox, Loading, Position};
 use crate::rewind::offer::{Offer, VaultKind};
 use crate::rewind::{Operation, Outcome, Plan, Reach};
-use crate::tui::backend::{Direction, Failure, StateRef, TrackedHere};
+use crate::tui::backend::{Direction, Failure, StateRef, TrackedHere, Unsent, Writing};
 use crate::tui::keymap::{Action, Context};
 use crate::tui::message::{JobId, Millis};
 
@@ -16,6 +16,8 @@ use crate::tui::message::{JobId, Millis};
 pub enum Verb {
     /// Back to a state.
     Rewind(StateRef),
+    /// Back to just before a message, which is then sent again, as it was written or as it was.
+    Resend(Writing),
     /// Take an operation back; it is known once the plan is there.
     Reverse(Direction, Option<Operation>),
 }
@@ -25,6 +27,7 @@ impl Verb {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Rewind(_) => "rewind",
+            Self::Resend(_) => "send",
             Self::Reverse(Direction::Undo, _) => "undo",
             Self::Reverse(Direction::Redo, _) => "redo",
         }
@@ -97,6 +100,8 @@ pub struct Ended {
     pub paths: usize,
     /// What came of it.
     pub result: Result<Outcome, Failure>,
+    /// The message that was not sent.
+    pub unsent: Option<Unsent>,
     /// First line on the screen.
     pub top: usize,
 }
@@ -164,6 +169,8 @@ pub enum Overlay {
     Notices(usize),
     /// A plan.
     Plan(Box<PlanBox>),
+    /// A message that is edited.
+    Edit(Box<EditBox>),
     /// A folder that is to be tracked.
     Track(Box<TrackBox>),
     /// A rewind at work.
@@ -176,9 +183,11 @@ pub enum Overlay {
     Picker(Picker),
 }
 
-/// What a plan asks for. Own edits and holders of open files need the word.
-pub fn confirm(plan: &Plan) -> Confirm {
-    if plan.blockers.iter().any(|b| b.stops) {
+/// What a plan asks for. Own edits and holders of open files need the word. A message is sent only where the
+/// conversation goes back: it would come last of all.
+pub fn confirm(verb: &Verb, plan: &Plan) -> Confirm {
+    let too_late = matches!(verb, Verb::Resend(_)) && plan.chat == "kept";
+    if too_late || plan.blockers.iter().any(|b| b.stops) {
         Confirm::Refused
     } else if plan.changes.is_empty() && plan.chat == "kept" {
         Confirm::Nothing

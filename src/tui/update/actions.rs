@@ -1,6 +1,8 @@
 //! What each action does.
 
-use super::{Effects, begin, conversations, filter, opened, picker, plan, preview, quit, track};
+use super::{
+    Effects, begin, conversations, edit, filter, opened, picker, plan, preview, quit, track, unsent,
+};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::keymap::{Action, Context};
 use crate::tui::layout;
@@ -30,6 +32,17 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::OlderVersion => preview::version(state, -1, effects),
         Action::NewerVersion => preview::version(state, 1, effects),
         Action::Rewind | Action::RewindEnd => plan::rewind(state, action == Action::RewindEnd, effects),
+        Action::Edit => edit::open(state, effects),
+        Action::RunCommand | Action::WindowCommand | Action::CopyCommand => {
+            unsent::act(state, action, effects)
+        }
+        // the box takes them itself
+        Action::Send
+        | Action::Editor
+        | Action::OldText
+        | Action::Attachments
+        | Action::DropAttachment
+        | Action::LeaveEdit => {}
         Action::Reach => plan::reach(state, effects),
         Action::Undo | Action::Redo => plan::reverse(state, action == Action::Undo, effects),
         // a plan takes its keys itself, after a look at the time; so does an offer
@@ -98,6 +111,7 @@ pub fn scroll(state: &mut State, rows: isize, _effects: &mut Effects) {
             shift(&mut plan.top, rows);
             plan.top = plan.top.min(limit);
         }
+        Some(Overlay::Edit(shown)) => edit::scroll(shown, rows),
         Some(Overlay::Track(shown)) => {
             shift(&mut shown.top, rows);
             shown.top = shown.top.min(limit);

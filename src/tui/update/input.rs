@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position as Cell, Rect};
 
-use super::{Effects, actions, filter, picker, plan, track};
+use super::{Effects, actions, edit, filter, picker, plan, track};
 use crate::tui::keymap::Context;
 use crate::tui::layout;
 use crate::tui::message::Millis;
@@ -23,6 +23,9 @@ pub fn key(state: &mut State, key: &KeyEvent, at: Millis, effects: &mut Effects)
     let action = state.keymap.action(context, key);
     if context == Context::Plan && plan::key(state, key, action, at, effects) {
         return;
+    }
+    if matches!(context, Context::Edit | Context::Attached) {
+        return edit::key(state, key, action, effects);
     }
     if context == Context::Track {
         return track::key(state, key, action, effects);
@@ -48,8 +51,11 @@ pub fn typed(key: &KeyEvent) -> Option<char> {
 }
 
 /// Pasted text goes into lines of text only; it never presses a key and never confirms anything.
-pub fn paste(state: &mut State, text: &str, _effects: &mut Effects) {
+pub fn paste(state: &mut State, text: &str, effects: &mut Effects) {
     state.dirty = true;
+    if matches!(state.context(), Context::Edit | Context::Attached) {
+        return edit::paste(state, text, effects);
+    }
     let line = text
         .lines()
         .next()

@@ -1,16 +1,19 @@
 //! Messages to new state and effects. Pure: no input or output, no clock; time comes with the messages.
 
 mod actions;
+mod edit;
 mod filter;
 mod input;
 mod opened;
+mod others;
 mod picker;
 mod plan;
 mod preview;
 mod replies;
 mod track;
+mod unsent;
 
-use super::effect::{Effect, Work};
+use super::effect::{Effect, Outside, Work};
 use super::layout;
 use super::message::{JobId, Msg};
 use super::state::{Conversations, End, Overlay, Screen, State, TrackStage};
@@ -47,6 +50,9 @@ pub fn update(state: &mut State, msg: Msg) -> Vec<Effect> {
             plan::progress(state, job, (what, done, total));
             track::progress(state, job, (what, done, total));
         }
+        Msg::Keep(row) => edit::keep(state, &row, &mut effects),
+        Msg::Ran(Outside::Editor(file), ended) => edit::edited(state, file, ended, &mut effects),
+        Msg::Ran(what, ended) => unsent::ran(state, &what, ended, &mut effects),
         Msg::Signal(number) => signal(state, number, &mut effects),
     }
     settle(state);
@@ -172,12 +178,14 @@ fn each_load(state: &mut State, mut f: impl FnMut(Option<JobId>, &mut bool)) {
 }
 
 fn signal(state: &mut State, number: i32, effects: &mut Effects) {
+    edit::save(state, effects);
     plan::stop(state, effects);
     state.end = Some(End::Signal(number));
 }
 
 /// Quits; a running rewind is asked to stop first.
 fn quit(state: &mut State, effects: &mut Effects) {
+    edit::save(state, effects);
     if plan::stop_then_quit(state, effects) {
         return;
     }
@@ -224,3 +232,4 @@ pub fn found(text: &str, word: &str) -> Option<std::ops::Range<usize>> {
 }
 
 pub use preview::next_before;
+pub use unsent::left_away;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Effects, begin, filter, preview};
+use super::{Effects, begin, filter, others, preview, unsent};
 use crate::failure::Kind;
 use crate::text;
 use crate::timeline::{Row, Timeline};
@@ -120,6 +120,8 @@ pub fn whole(state: &mut State, result: Result<Timeline, Failure>, effects: &mut
             if back {
                 state.say(Tone::Good, "the conversation is there again");
             }
+            unsent::arrived(state, effects);
+            others::look(state, effects);
         }
         Err(failure) if failure.kind == Kind::Cancelled => {}
         Err(failure) => {

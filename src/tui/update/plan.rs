@@ -8,11 +8,11 @@ use ratatui::crossterm::event::{KeyEvent, KeyEventKind};
 
 use super::input::typed;
 use super::picker::cut;
-use super::{Effects, actions, begin, opened};
+use super::{Effects, actions, begin, opened, others};
 use crate::failure::Kind;
 use crate::rewind::{Operation, Outcome, Plan, Reach};
 use crate::text;
-use crate::tui::backend::{Direction, Failure, StateRef};
+use crate::tui::backend::{Direction, Failure, Resent, StateRef, Writing};
 use crate::tui::effect::{Effect, Work};
 use crate::tui::keymap::Action;
 use crate::tui::message::{JobId, Millis};
@@ -29,12 +29,40 @@ const HELD: Millis = 1000;
 
 /// Asks for the plan of a rewind to just before the selected message, or to the end of its turn.
 pub fn rewind(state: &mut State, end: bool, effects: &mut Effects) {
-    if !may_write(state) {
+    let Some(row) = state
+        .open
+        .as_ref()
+        .and_then(|o| o.selected())
+        .map(|r| r.id.clone())
+    else {
+        return;
+    };
+    if refused(state, &row, end) {
         return;
     }
-    let Some(open) = &state.open else { return };
-    let Some(index) = open.index(open.at.selected) else {
-        return;
+    let target = if end {
+        StateRef::End(row)
+    } else {
+        StateRef::Before(row)
+    };
+    ask(state, Verb::Rewind(target.clone()), target, Reach::Auto, effects);
+}
+
+/// Asks for the plan of going back to just before a message, which is then sent again.
+pub fn resend(state: &mut State, writing: Writing, effects: &mut Effects) {
+    let target = StateRef::Before(writing.row.clone());
+    ask(state, Verb::Resend(writing), target, Reach::Auto, effects);
+}
+
+/// True if there is no way back to just before a message, or to the end of its turn; then it is said why.
+pub fn refused(state: &mut State, row: &str, end: bool) -> bool {
+    if !may_write(state) {
+        return true;
+    }
+    let Some(open) = &state.open else { return true };
+    let Some(index) = open.rows().iter().rposition(|r| r.id == row) else {
+        state.say(Tone::Plain, "this message is no longer there");
+        return true;
     };
     let row = &open.rows()[index];
     let checkpoint = row.checkpoint.as_ref();
@@ -53,22 +81,16 @@ pub fn rewind(state: &mut State, end: bool, effects: &mut Effects) {
             "this message has no checkpoint to go back to"
         };
         state.say(Tone::Plain, format!("{what}{near}"));
-        return;
     }
-    let target = if end {
-        StateRef::End(row.id.clone())
-    } else {
-        StateRef::Before(row.id.clone())
-    };
-    ask(state, target, Reach::Auto, effects);
+    !there
 }
 
-fn ask(state: &mut State, target: StateRef, reach: Reach, effects: &mut Effects) {
+fn ask(state: &mut State, verb: Verb, target: StateRef, reach: Reach, effects: &mut Effects) {
     let Some(store) = state.open.as_ref().map(|o| o.store.clone()) else {
         return;
     };
-    let job = begin(state, effects, Work::Plan(store, target.clone(), reach));
-    push(state, Verb::Rewind(target), reach, job);
+    let job = begin(state, effects, Work::Plan(store, target, reach));
+    push(state, verb, reach, job);
 }
 
 /// Files and conversation, the files alone, the conversation alone: a new plan for the next of them.
@@ -76,9 +98,13 @@ pub fn reach(state: &mut State, effects: &mut Effects) {
     let Some(Overlay::Plan(shown)) = state.overlays.last() else {
         return;
     };
-    let (Verb::Rewind(target), Some(plan)) = (&shown.verb, shown.load.ready()) else {
-        return;
+    let target = match &shown.verb {
+        Verb::Rewind(target) => target.clone(),
+        Verb::Resend(writing) => StateRef::Before(writing.row.clone()),
+        Verb::Reverse(..) => return,
     };
+    let Some(plan) = shown.load.ready() else { return };
+    let verb = shown.verb.clone();
     let next = match shown.reach {
         Reach::Auto | Reach::Both if plan.chat == "kept" => {
             let why = plan
@@ -88,13 +114,14 @@ pub fn reach(state: &mut State, effects: &mut Effects) {
             let why = format!("the conversation stays as it is: {}", text::shown(why));
             return state.say(Tone::Plain, why);
         }
+        // files alone: the message would come last of all
+        Reach::Auto | Reach::Both if matches!(verb, Verb::Resend(_)) => Reach::Chat,
         Reach::Auto | Reach::Both => Reach::Files,
         Reach::Files => Reach::Chat,
         Reach::Chat => Reach::Auto,
     };
-    let target = target.clone();
     close(state, effects);
-    ask(state, target, next, effects);
+    ask(state, verb, target, next, effects);
 }
 
 /// Asks for what an undo or a redo will do.
@@ -205,7 +232,7 @@ pub fn key(
         .shown_at
         .is_some_and(|shown| since(shown) >= QUIET && since(plan.last_key) >= quiet);
     let repeated = key.kind == KeyEventKind::Repeat;
-    let wanted = plan.load.ready().map(|p| confirm(p));
+    let wanted = plan.load.ready().map(|p| confirm(&plan.verb, p));
     let confirming = match wanted {
         Some(Confirm::Word) => typed(key).is_some(),
         _ => action == Some(Action::Confirm),
@@ -277,9 +304,14 @@ fn go(state: &mut State, effects: &mut Effects) {
             let work = Work::Reverse(store, way, op.id.clone());
             (Verb::Reverse(way, Some(op)), work)
         }
+        Verb::Resend(writing) => {
+            let work = Work::Resend(store, plan.clone(), writing.clone());
+            (Verb::Resend(writing), work)
+        }
         verb => (verb, Work::Rewind(store, plan.clone())),
     };
     let job = begin(state, effects, work);
+    state.overlays.retain(|o| !matches!(o, Overlay::Edit(_)));
     state.overlays.push(Overlay::Running(Running {
         job,
         verb,
@@ -332,6 +364,18 @@ pub fn stop_then_quit(state: &mut State, effects: &mut Effects) -> bool {
     true
 }
 
+/// A message was to be sent again: it has ended, one way or the other.
+pub fn resent(state: &mut State, job: JobId, result: Result<Box<Resent>, Failure>, effects: &mut Effects) {
+    let (result, unsent) = match result {
+        Ok(resent) => (Ok(resent.outcome), resent.unsent),
+        Err(failure) => (Err(failure), None),
+    };
+    ended(state, job, result, effects);
+    if let Some(Overlay::Ended(ended)) = state.overlays.last_mut() {
+        ended.unsent = unsent;
+    }
+}
+
 /// It has ended, one way or the other.
 pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, effects: &mut Effects) {
     let found = state
@@ -339,6 +383,9 @@ pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, ef
         .iter()
         .position(|o| matches!(o, Overlay::Running(r) if r.job == job));
     let Some(place) = found else { return };
+    if let Ok(outcome) = &result {
+        others::own(state, &outcome.operation);
+    }
     if let Overlay::Running(running) = state.overlays.remove(place) {
         if running.then_quit {
             state.end = Some(End::Quit);
@@ -349,6 +396,7 @@ pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, ef
             words: running.words,
             paths: running.paths,
             result,
+            unsent: None,
             top: 0,
         }));
     }

@@ -3,7 +3,7 @@
 use crate::engine::{Change, FileType};
 use std::sync::Arc;
 
-use super::{Effects, opened, picker, plan, preview, track};
+use super::{Effects, edit, opened, others, picker, plan, preview, track};
 use crate::conversation::Summary;
 use crate::failure::Kind;
 use crate::tui::message::{JobId, Reply};
@@ -84,6 +84,12 @@ pub fn reply(state: &mut State, job: JobId, reply: Reply, effects: &mut Effects)
                 state.dirty = true;
             }
         }
+        Reply::Looked(result) => others::looked(state, job, result),
+        Reply::Opening(result) => edit::came(state, job, result),
+        Reply::Kept(result) => edit::kept(state, result),
+        Reply::ToEditor(result) => edit::to_editor(state, result, effects),
+        Reply::FromEditor(result) => edit::from_editor(state, result, effects),
+        Reply::Resent(result) => plan::resent(state, job, result, effects),
         Reply::WatchFailed(failure) => {
             state.say(Tone::Bad, format!("not followed live: {}", failure.message));
             state.dirty = true;

@@ -122,7 +122,7 @@ fn does_something(state: &State, word: &str) -> bool {
     };
     match word {
         "track" => untracked,
-        "rewind" | "undo" | "from" | "to" => !untracked,
+        "rewind" | "edit" | "undo" | "from" | "to" => !untracked,
         _ => true,
     }
 }

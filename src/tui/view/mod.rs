@@ -4,6 +4,7 @@
 pub mod cells;
 mod chrome;
 mod diff;
+mod edit;
 mod error;
 mod files;
 mod help;
@@ -27,8 +28,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
 pub use self::log::kind_word;
+pub use self::timeline::name_of;
 use super::layout;
-use super::state::{Overlay, Screen, State};
+use super::state::{EditBox, Overlay, Screen, State};
 use super::theme::Role;
 use crate::engine::Counts;
 use crate::text;
@@ -82,6 +84,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
         Overlay::Error(..) => ("That did not work".to_owned(), String::new()),
         Overlay::Notices(_) => ("Not read".to_owned(), String::new()),
         Overlay::Plan(plan) => plan::title(plan),
+        Overlay::Edit(shown) => edit::title(shown),
         Overlay::Track(shown) => (track::title(state, shown), String::new()),
         Overlay::Running(running) => (running::title(running), String::new()),
         Overlay::Ended(ended) => (outcome::title(ended), String::new()),
@@ -104,6 +107,7 @@ fn overlay(buf: &mut Buffer, full: Rect, state: &State, over: &Overlay) {
         Overlay::Notices(top) => lines(buf, state, over, &error::notices(state, over), *top),
         Overlay::Error(failure, top) => lines(buf, state, over, &error::lines(state, over, failure), *top),
         Overlay::Plan(plan) => plan::draw(buf, state, over, plan),
+        Overlay::Edit(shown) => edit::draw(buf, state, over, shown),
         Overlay::Track(shown) => track::draw(buf, state, over, shown),
         Overlay::Running(running) => running::draw(buf, state, over, running),
         Overlay::Ended(ended) => outcome::draw(buf, state, over, ended),
@@ -147,8 +151,13 @@ pub fn box_lines(state: &State, over: &Overlay) -> usize {
         Overlay::Plan(plan) => plan::length(state, over, plan),
         Overlay::Track(shown) => track::lines(state, over, shown).len(),
         Overlay::Ended(ended) => outcome::lines(state, over, ended).len(),
-        Overlay::Running(_) | Overlay::Log(..) | Overlay::Picker(_) => 0,
+        Overlay::Running(_) | Overlay::Log(..) | Overlay::Picker(_) | Overlay::Edit(_) => 0,
     }
+}
+
+/// How many lines stand below the text of a message that is edited.
+pub fn below_text(state: &State, columns: usize, shown: &EditBox) -> usize {
+    edit::below(state, columns, shown).len()
 }
 
 /// The state of a checkpoint in words.

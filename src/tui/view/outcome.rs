@@ -7,7 +7,7 @@ use super::cells;
 use crate::failure::Kind;
 use crate::rewind::Outcome;
 use crate::text;
-use crate::tui::backend::{Direction, Failure};
+use crate::tui::backend::{Direction, Failure, Unsent};
 use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Ended, Overlay, State, Verb};
@@ -16,11 +16,13 @@ use crate::tui::theme::Role;
 /// The title.
 pub fn title(ended: &Ended) -> String {
     let what = match ended.verb {
-        Verb::Rewind(_) => "Rewind",
+        Verb::Rewind(_) | Verb::Resend(_) => "Rewind",
         Verb::Reverse(Direction::Undo, _) => "Undo",
         Verb::Reverse(Direction::Redo, _) => "Redo",
     };
     match &ended.result {
+        Ok(outcome) if outcome.resent => "Sent".to_owned(),
+        Ok(_) if ended.unsent.is_some() => "Rewind done, message not sent".to_owned(),
         Ok(outcome) if outcome.verified => format!("{what} done"),
         Ok(_) => format!("{what} not verified"),
         Err(failure) if failure.kind == Kind::Cancelled => format!("{what} stopped"),
@@ -34,7 +36,15 @@ pub fn lines(state: &State, over: &Overlay, ended: &Ended) -> Vec<Line<'static>>
     let mut lines = vec![Line::default()];
     match &ended.result {
         Ok(outcome) => done(state, ended, outcome, columns, &mut lines),
-        Err(failure) => broken(state, failure, columns, &mut lines),
+        Err(failure) => {
+            broken(state, failure, columns, &mut lines);
+            if let Verb::Resend(_) = ended.verb {
+                let key = state.keymap.key_of(Action::Edit);
+                let kept = format!("The message was not sent; it is kept: {key} on it offers it again.");
+                lines.push(Line::default());
+                push(&mut lines, &kept, columns, state.theme[Role::Text]);
+            }
+        }
     }
     lines
 }
@@ -74,6 +84,10 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
         _ => "",
     };
     push(lines, chat, columns, theme[Role::Dim]);
+    if let Some(unsent) = &ended.unsent {
+        lines.push(Line::default());
+        not_sent(state, unsent, columns, lines);
+    }
     if !outcome.notes.is_empty() {
         lines.push(Line::default());
     }
@@ -86,6 +100,40 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
         text::shown(outcome.safety.as_str())
     );
     push(lines, &safety, columns, theme[Role::Dim]);
+}
+
+/// Why the message was not sent, where it is kept, and the command that sends it.
+fn not_sent(state: &State, unsent: &Unsent, columns: usize, lines: &mut Vec<Line<'static>>) {
+    for why in &unsent.why {
+        push(lines, &text::shown(why), columns, state.theme[Role::Warn]);
+    }
+    let kept = format!("It is kept in {}.", super::path(state, &unsent.kept));
+    push(lines, &kept, columns, state.theme[Role::Text]);
+    if let Some(line) = &unsent.line {
+        push(
+            lines,
+            "The agent's own command sends it:",
+            columns,
+            state.theme[Role::Text],
+        );
+        push(lines, line, columns, state.theme[Role::Title]);
+    }
+}
+
+/// The keys that do something about a message that was not sent.
+fn offers(state: &State, unsent: &Unsent) -> Vec<(String, &'static str)> {
+    let key = |action| state.keymap.key_of(action).to_owned();
+    let mut offers = Vec::new();
+    if unsent.command.is_some() {
+        offers.push((key(Action::RunCommand), "run it here"));
+        if state.tmux {
+            offers.push((key(Action::WindowCommand), "in a tmux window"));
+        }
+    }
+    if unsent.line.is_some() {
+        offers.push((key(Action::CopyCommand), "copy it"));
+    }
+    offers
 }
 
 fn broken(state: &State, failure: &Failure, columns: usize, lines: &mut Vec<Line<'static>>) {
@@ -111,6 +159,10 @@ pub fn draw(buf: &mut Buffer, state: &State, over: &Overlay, ended: &Ended) {
     let inside = layout::inside(layout::overlay(state, over));
     let theme = &state.theme;
     let mut spans = Vec::new();
+    for (key, word) in ended.unsent.iter().flat_map(|u| offers(state, u)) {
+        spans.push(Span::styled(key, theme[Role::Key]));
+        spans.push(Span::styled(format!(" {word}   "), theme[Role::Dim]));
+    }
     if ended.result.is_ok() {
         let (key, word) = match ended.verb {
             Verb::Reverse(Direction::Undo, _) => (state.keymap.key_of(Action::Redo), "redo"),

@@ -7,11 +7,12 @@ use super::{cells, files, log};
 use crate::rewind::{Blocker, Plan, Reach};
 use crate::text;
 use crate::timeline::CheckpointState;
-use crate::tui::backend::{Direction, StateRef};
+use crate::tui::backend::{Direction, StateRef, Writing};
 use crate::tui::keymap::Action;
 use crate::tui::layout;
 use crate::tui::state::{Confirm, Overlay, PlanBox, State, Verb, confirm};
 use crate::tui::theme::Role;
+use crate::tui::update::left_away;
 
 /// The title, and how many paths change.
 pub fn title(shown: &PlanBox) -> (String, String) {
@@ -20,6 +21,8 @@ pub fn title(shown: &PlanBox) -> (String, String) {
     let title = match (&shown.verb, plan) {
         (Verb::Rewind(_), None) => "Rewind".to_owned(),
         (Verb::Rewind(_), Some(_)) => format!("Rewind to {words}?"),
+        (Verb::Resend(_), None) => "Send again".to_owned(),
+        (Verb::Resend(_), Some(_)) => format!("Go back to {words}, and send the message?"),
         (Verb::Reverse(Direction::Undo, None), _) => "Undo".to_owned(),
         (Verb::Reverse(Direction::Redo, None), _) => "Redo".to_owned(),
         (Verb::Reverse(Direction::Undo, Some(op)), _) => format!("Undo the {}?", log::kind_word(op.kind)),
@@ -93,6 +96,12 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         push(&format!("· {}", text::shown(step)), Role::Dim);
     }
     push(&format!("· {chat}"), Role::Dim);
+    if let Verb::Resend(writing) = &shown.verb {
+        push(&format!("· {}", sending(state, writing)), Role::Dim);
+        if plan.chat == "kept" {
+            push(TOO_LATE, Role::Bad);
+        }
+    }
     push("", Role::Text);
     if plan.reach == Reach::Chat {
         push("No file is changed.", Role::Text);
@@ -105,6 +114,31 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         push("Changed since then, all taken back:", Role::Title);
     }
     lines
+}
+
+/// Why nothing is sent where the conversation stays.
+const TOO_LATE: &str = "✗ the message would come last of all, so it is not sent. To go back with the files alone, and \
+    send it in the agent: Esc, Esc, then r; what you wrote is kept.";
+
+/// What is sent, in one line.
+fn sending(state: &State, writing: &Writing) -> String {
+    let rows = state.open.as_ref().map_or(&[][..], |o| o.rows());
+    let old = rows
+        .iter()
+        .rfind(|r| r.id == writing.row)
+        .map(|r| r.text.as_str());
+    let what = if old == Some(&*writing.text) {
+        "send the same message again"
+    } else {
+        "send the new text"
+    };
+    let left = left_away(&writing.keep);
+    let left = if left.is_empty() {
+        left
+    } else {
+        format!(", {left}")
+    };
+    format!("{what}{left}: {}", cells::first_line(&writing.text, 60))
 }
 
 /// Programs that are left alone are no warning.
@@ -126,8 +160,9 @@ fn tail(state: &State, over: &Overlay, plan: &Plan) -> Vec<Line<'static>> {
 
 /// If the message's checkpoint was taken after the agent had begun: why, or how much had changed.
 fn late(state: &State, verb: &Verb) -> Option<String> {
-    let Verb::Rewind(StateRef::Before(id)) = verb else {
-        return None;
+    let id = match verb {
+        Verb::Rewind(StateRef::Before(id)) | Verb::Resend(Writing { row: id, .. }) => id,
+        _ => return None,
     };
     let row = state.open.as_ref()?.rows().iter().rfind(|r| r.id == *id)?;
     let late = row
@@ -196,7 +231,7 @@ fn question(state: &State, shown: &PlanBox, plan: &Plan) -> Line<'static> {
     let dim = |text: String| Span::styled(text, theme[Role::Dim]);
     let word = shown.verb.word();
     let mut spans = Vec::new();
-    match confirm(plan) {
+    match confirm(&shown.verb, plan) {
         Confirm::Key => {
             spans.extend([
                 key(state.keymap.key_of(Action::Confirm)),
@@ -215,7 +250,7 @@ fn question(state: &State, shown: &PlanBox, plan: &Plan) -> Line<'static> {
         Confirm::Nothing => {}
         Confirm::Refused => spans.push(Span::styled("this cannot be done now   ", theme[Role::Bad])),
     }
-    if matches!(shown.verb, Verb::Rewind(_)) && (plan.chat != "kept" || shown.reach != Reach::Auto) {
+    if !matches!(shown.verb, Verb::Reverse(..)) && (plan.chat != "kept" || shown.reach != Reach::Auto) {
         spans.extend([
             key(state.keymap.key_of(Action::Reach)),
             dim(format!(" {}   ", reach_word(shown.reach))),

@@ -13,7 +13,7 @@ use crate::tui::theme::Role;
 /// The title.
 pub fn title(running: &Running) -> String {
     match running.verb {
-        Verb::Rewind(_) => "Rewinding",
+        Verb::Rewind(_) | Verb::Resend(_) => "Rewinding",
         Verb::Reverse(Direction::Undo, _) => "Undoing",
         Verb::Reverse(Direction::Redo, _) => "Redoing",
     }
