@@ -163,7 +163,7 @@ fn left(change: &Change) -> PathBuf {
     let store = change.path();
     match &change.way {
         Way::Unfork(fork) => fork.store(store),
-        _ => store.with_file_name(format!("{}.{ENDING}", change.conversation)),
+        _ => beside(store, &change.conversation),
     }
 }
 
@@ -234,7 +234,12 @@ pub(super) fn pictures(store: &Path, message: &str) -> Result<u32> {
 
 /// True if a conversation beside this one has a file.
 pub(super) fn has_begun(store: &Path, id: &str) -> bool {
-    store.with_file_name(format!("{id}.{ENDING}")).exists()
+    beside(store, id).exists()
+}
+
+/// The file of a conversation beside this one.
+pub(super) fn beside(store: &Path, id: &str) -> PathBuf {
+    store.with_file_name(format!("{id}.{ENDING}"))
 }
 
 /// What to do next, one harmless line.

@@ -331,6 +331,14 @@ impl Prepared<'_> {
         note.ok().flatten()
     }
 
+    /// The store of that conversation; `None` where it has none yet.
+    pub fn store(&self) -> Option<PathBuf> {
+        let id = self.change.leads_to()?;
+        let store = self.change.path();
+        let begun = self.talk.hand.run(|| Ok(fork::has_begun(store, id)));
+        begun.is_ok_and(|b| b).then(|| fork::beside(store, id))
+    }
+
     /// Brings it back to where it was.
     pub fn revert(&self) -> Result<()> {
         let talk = self.talk;

@@ -162,6 +162,7 @@ impl Ground<'_> {
             verified: true,
             chat: "kept",
             conversation: None,
+            store: None,
             resent: false,
             notes: notes(frozen),
         })

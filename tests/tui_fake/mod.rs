@@ -362,6 +362,7 @@ impl Fake {
                 verified: true,
                 chat: "kept",
                 conversation: None,
+                store: None,
                 resent: false,
                 notes: Vec::new(),
             })
