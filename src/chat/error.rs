@@ -31,6 +31,12 @@ pub enum ChatError {
     /// The agent is at work.
     #[error("the agent is at work on this conversation ({0})")]
     AtWork(String),
+    /// The agent is at work, and nobody but its user can interrupt it.
+    #[error("the agent is at work on this conversation (Claude Code, process {0})")]
+    Working(i32),
+    /// A message cannot be sent again with its pictures.
+    #[error("the message has {0} picture(s), and Claude Code's command takes text alone: they would be lost")]
+    Pictures(u32),
     /// The agent did not stop in time.
     #[error("the agent was interrupted and did not stop within {0} seconds")]
     NotStopped(u64),
@@ -74,6 +80,9 @@ pub enum ChatError {
     Cancelled,
 }
 
+/// What helps where Claude Code is at work.
+pub(super) const WORKING: &str = "wait for it, or press Esc in its window";
+
 impl ChatError {
     /// The agent was told to stop before.
     pub(super) fn after_interrupt(self) -> Self {
@@ -110,6 +119,8 @@ impl Explain for ChatError {
             Self::Unmovable(_)
             | Self::Held { .. }
             | Self::AtWork(_)
+            | Self::Working(_)
+            | Self::Pictures(_)
             | Self::NotStopped(_)
             | Self::Busy(_)
             | Self::Changed(_) => Kind::Refused,
@@ -135,6 +146,10 @@ impl Explain for ChatError {
             Self::Unmovable(_) => Some("restore the files alone: --files".into()),
             Self::Held { hint, .. } => hint.clone(),
             Self::AtWork(_) => Some("wait for it, or interrupt it: --interrupt".into()),
+            Self::Working(_) => Some(WORKING.into()),
+            Self::Pictures(_) => {
+                Some("rewind without --resend, and send it in the agent with its pictures".into())
+            }
             Self::NotStopped(_) => Some("end it, then try again".into()),
             Self::Busy(_) | Self::Changed(_) => Some("wait for it, then try again".into()),
             _ => None,

@@ -120,6 +120,18 @@ fn range(bytes: &[u8], name: &str) -> Result<(usize, Option<Range<usize>>), &'st
 
 /// The same object with this member set to a text; all other bytes stay. The error is one harmless line.
 pub(super) fn set(bytes: &[u8], name: &str, text: &str) -> Result<Vec<u8>, &'static str> {
+    let out = put(bytes, name, Some(text))?;
+    let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&out);
+    match parsed {
+        Ok(v) if v[name] == text => Ok(out),
+        _ => Err(UNSAFE),
+    }
+}
+
+const UNSAFE: &str = "it is no JSON that can be changed safely";
+
+/// As [`set`], of an object whose other members may hold what is no text (a lone surrogate). `None` = `null`.
+pub(super) fn put(bytes: &[u8], name: &str, text: Option<&str>) -> Result<Vec<u8>, &'static str> {
     let value = serde_json::Value::from(text).to_string();
     let (open, found) = range(bytes, name)?;
     let mut out = Vec::with_capacity(bytes.len() + value.len() + name.len() + 4);
@@ -137,10 +149,9 @@ pub(super) fn set(bytes: &[u8], name: &str, text: &str) -> Result<Vec<u8>, &'sta
             out.extend_from_slice(&bytes[open..]);
         }
     }
-    let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&out);
-    match parsed {
-        Ok(v) if v[name] == text => Ok(out),
-        _ => Err("it is no JSON that can be changed safely"),
+    match get(&out, name) {
+        Ok(Some(now)) if now == value.as_bytes() => Ok(out),
+        _ => Err(UNSAFE),
     }
 }
 

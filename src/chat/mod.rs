@@ -1,16 +1,18 @@
-//! Changes a conversation: moves its head, cuts its newest events away, brings them back. Nothing is deleted, and
-//! a store that somebody holds is changed by its holder alone.
+//! Changes a conversation: moves its head, cuts its newest events away, brings them back, goes on in a fork. Nothing
+//! is deleted, and a store that somebody holds is changed by its holder alone.
 //!
 //! What is done is a [`Change`]: plain data that says what the conversation was and will be, so that after a crash
 //! a look at the store tells on which [`Side`] of it the conversation is. The rules are those of OpenHands (V0 0.20
-//! to 0.62, SDK 1.21 to 1.58, agent server 1.58).
+//! to 0.62, SDK 1.21 to 1.58, agent server 1.58) and, for forks, of Claude Code.
 
 mod cut;
 mod error;
+mod fork;
 mod holder;
 mod kept;
 mod members;
 mod moving;
+mod prefix;
 mod resume;
 mod send;
 mod server;
@@ -21,6 +23,7 @@ mod user;
 mod way;
 
 pub use error::{ChatError, Result};
+pub use fork::Fork;
 pub use holder::Access;
 pub use kept::{Drafts, Kept, MOST};
 pub use resume::{Program, Resume};
@@ -76,6 +79,20 @@ pub enum Way {
         #[serde(default)]
         back: Option<String>,
     },
+    /// The conversation stays, and a new one begins as it does up to a place.
+    Fork(Fork),
+    /// The new one is left again, and taken away if nobody has gone on in it.
+    Unfork(Fork),
+}
+
+impl Way {
+    /// What becomes of the conversation: `rewound`, `forked`.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Fork(_) => "forked",
+            Self::Head { .. } | Self::Cut { .. } | Self::Unfork(_) => "rewound",
+        }
+    }
 }
 
 /// A change of a conversation.
@@ -131,6 +148,11 @@ pub struct Draft {
     pub interrupt: Option<String>,
     /// The step by which it is moved, one harmless line.
     pub step: String,
+    /// What becomes of it: `rewound`, `forked`.
+    pub becomes: &'static str,
+    /// Programs that have the conversation open without holding its store: the process, what is to be known of it,
+    /// and whether that stands in the way.
+    pub told: Vec<(i32, String, bool)>,
 }
 
 impl Change {
@@ -142,13 +164,17 @@ impl Change {
             ))
         };
         let change = Self::deserialize(kept).map_err(|e| unknown(crate::text::shown(&e.to_string())))?;
-        let named = match &change.way {
-            Way::Head { .. } => true,
-            Way::Cut { archive, back, .. } => {
-                cut::is_name(archive) && back.as_deref().is_none_or(cut::is_name)
+        let (agent, named) = match &change.way {
+            Way::Head { .. } => ("openhands", true),
+            Way::Cut { archive, back, .. } => (
+                "openhands",
+                cut::is_name(archive) && back.as_deref().is_none_or(cut::is_name),
+            ),
+            Way::Fork(fork) | Way::Unfork(fork) => {
+                (fork::AGENT, fork.is_named() && fork::is_ours(change.path()))
             }
         };
-        if change.v == 1 && change.agent == "openhands" && named {
+        if change.v == 1 && change.agent == agent && named {
             return Ok(change);
         }
         Err(unknown("it is of another version".into()))
@@ -162,6 +188,20 @@ impl Change {
 
     fn path(&self) -> &Path {
         &self.store.0
+    }
+
+    /// What becomes of the conversation: `rewound`, `forked`.
+    pub fn word(&self) -> &'static str {
+        self.way.word()
+    }
+
+    /// The id of the conversation that is gone on with, where it is another one than before.
+    pub fn leads_to(&self) -> Option<&str> {
+        match &self.way {
+            Way::Fork(fork) => Some(&fork.id),
+            Way::Unfork(_) => Some(&self.conversation),
+            Way::Head { .. } | Way::Cut { .. } => None,
+        }
     }
 }
 
@@ -178,6 +218,9 @@ fn stand(store: &Path) -> Result<Stand> {
 /// What moving a conversation will do. Nothing is changed.
 pub fn draft(talk: &Talk) -> Result<Draft> {
     talk.hand.run(|| {
+        if fork::is_ours(&talk.store) {
+            return fork::draft(talk);
+        }
         let stand = stand(&talk.store)?;
         let change = change(&talk.store, &stand, &talk.aim)?;
         let server = holder::holder(&talk.store, &stand, &talk.access)?;
@@ -191,6 +234,8 @@ pub fn draft(talk: &Talk) -> Result<Draft> {
         let interrupt = format!("interrupt the agent and wait until it has stopped{by}");
         Ok(Draft {
             step: step(&change, &by),
+            becomes: change.word(),
+            told: Vec::new(),
             interrupt: (at_work && talk.interrupt).then_some(interrupt),
             server,
             at_work,
@@ -220,6 +265,14 @@ pub struct Prepared<'a> {
 pub fn prepare<'a>(talk: &'a Talk, progress: &dyn Progress) -> Result<Prepared<'a>> {
     talk.hand.run(|| {
         let lock = locked(&talk.store)?;
+        if fork::is_ours(&talk.store) {
+            return Ok(Prepared {
+                change: fork::prepare(talk, progress)?,
+                interrupted: false,
+                talk,
+                _lock: lock,
+            });
+        }
         let mut stand = Stand::read(&talk.store)?;
         let server = holder::holder(&talk.store, &stand, &talk.access)?;
         let mut interrupted = false;
@@ -256,6 +309,9 @@ pub fn prepare<'a>(talk: &'a Talk, progress: &dyn Progress) -> Result<Prepared<'
 }
 
 fn locked(store: &Path) -> Result<OwnedFd> {
+    if fork::is_ours(store) {
+        return fork::locked(store);
+    }
     Shelf::open(store)?
         .lock()?
         .ok_or_else(|| ChatError::Busy(store.to_owned()))
@@ -266,6 +322,21 @@ impl Prepared<'_> {
     pub fn apply(&self) -> Result<()> {
         let talk = self.talk;
         talk.hand.run(|| moved(&self.change, &talk.access, Side::After))
+    }
+
+    /// The agent's own command that goes on in the conversation that it leads to, where that is another one; one
+    /// harmless line.
+    pub fn note(&self) -> Option<String> {
+        let note = self.talk.hand.run(|| Ok(fork::note(&self.change)));
+        note.ok().flatten()
+    }
+
+    /// The store of that conversation; `None` where it has none yet.
+    pub fn store(&self) -> Option<PathBuf> {
+        let id = self.change.leads_to()?;
+        let store = self.change.path();
+        let begun = self.talk.hand.run(|| Ok(fork::has_begun(store, id)));
+        begun.is_ok_and(|b| b).then(|| fork::beside(store, id))
     }
 
     /// Brings it back to where it was.
@@ -305,6 +376,7 @@ fn side(change: &Change) -> Result<Option<Side>> {
             }
         }
         Way::Cut { .. } => cut::side(&Shelf::open(change.path())?, as_cut(&change.way)),
+        Way::Fork(_) | Way::Unfork(_) => prefix::side(change),
     }
 }
 
@@ -316,7 +388,7 @@ fn as_cut(way: &Way) -> Cut<'_> {
             back: back.as_deref(),
         },
         // nothing is after the last number
-        Way::Head { .. } => Cut {
+        Way::Head { .. } | Way::Fork(_) | Way::Unfork(_) => Cut {
             from: u64::MAX,
             archive: "none",
             back: None,

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::cut;
 use super::error::{ChatError, Result};
+use super::fork;
 use super::holder::{self, Access};
 use super::members;
+use super::prefix;
 use super::server::Server;
 use super::shelf::{AgentsLock, Shelf};
 use super::{Change, Side, Way, as_cut};
@@ -38,6 +40,9 @@ pub(super) fn no_way_back(server: &Server) -> ChatError {
 /// Brings the conversation to a side of the change.
 pub(super) fn moved(change: &Change, access: &Access, to: Side) -> Result<()> {
     let store = change.path();
+    if fork::is_ours(store) {
+        return prefix::moved(change, to);
+    }
     let stand = Stand::read(store)?;
     let server = holder::holder(store, &stand, access)?;
     match (&change.way, server) {
@@ -74,6 +79,7 @@ pub(super) fn moved(change: &Change, access: &Access, to: Side) -> Result<()> {
             set_head(store, from, goal, status)
         }
         (Way::Cut { .. }, Some(server)) => Err(no_way_back(&server)),
+        (Way::Fork(_) | Way::Unfork(_), _) => prefix::moved(change, to),
         (Way::Cut { .. }, None) => {
             let shelf = Shelf::open(store)?;
             let _agents = agents_locks(&shelf)?;

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::error::{ChatError, Result};
+use super::{Hand, fork};
 use crate::conversation::{OpenHandsV0, Source, Summary};
 use crate::text::{shell_word, size};
 
@@ -66,14 +67,31 @@ impl Resume {
     /// Of this conversation, in this folder; `None` for an agent whose program is not known. `own`: the config's
     /// words.
     pub fn of(conversation: &Summary, folder: &Path, own: &[String]) -> Option<Self> {
+        let program = Program::of(conversation.agent, &conversation.store)?;
+        // Claude Code finds a conversation only from the folder in which it began
+        let began = conversation.workspace.as_deref();
+        let folder = began
+            .filter(|w| program == Program::Claude && w.is_absolute())
+            .unwrap_or(folder);
         Some(Self {
-            program: Program::of(conversation.agent, &conversation.store)?,
+            program,
             conversation: conversation.id.clone(),
             begins: false,
             own: own.to_vec(),
             folder: folder.to_owned(),
             under: Vec::new(),
         })
+    }
+
+    /// The same for the conversation to which a rewind led, beside the one of this store.
+    #[must_use]
+    pub fn goes_on_in(self, conversation: &str, store: &Path, hand: Hand) -> Self {
+        let begun = hand.run(|| Ok(fork::has_begun(store, conversation)));
+        Self {
+            conversation: conversation.to_owned(),
+            begins: self.program == Program::Claude && matches!(begun, Ok(false)),
+            ..self
+        }
     }
 
     /// The words of the command: nothing here ever goes through a shell. `asks`: a person sits before it; else it

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::error::{ChatError, Result};
 use super::holder::{Access, holder};
 use super::shelf::Shelf;
-use super::{Hand, stand};
+use super::{Hand, fork, stand};
 use crate::text::{first_line, size};
 
 /// What is to be sent.
@@ -21,7 +21,18 @@ pub struct Letter {
 
 impl Letter {
     /// The text, with the pictures that this message of the store has. `event`: its native id.
+    /// Claude Code is resumed with text alone: a message with pictures is refused.
     pub fn instead_of(store: &Path, event: &str, text: String, hand: Hand) -> Result<Self> {
+        if fork::is_ours(store) {
+            let pictures = hand.run(|| fork::pictures(store, event))?;
+            if pictures > 0 {
+                return Err(ChatError::Pictures(pictures));
+            }
+            return Ok(Self {
+                text,
+                pictures: Vec::new(),
+            });
+        }
         let pictures = hand.run(|| pictures(store, event))?;
         Ok(Self { text, pictures })
     }
@@ -93,6 +104,9 @@ fn pictures(store: &Path, event: &str) -> Result<Vec<Value>> {
 /// Sends it through the server that holds the conversation, and lets the agent work on it; that server, in words.
 /// `None`: no server holds it, and nothing was sent.
 pub fn by_server(store: &Path, letter: &Letter, access: &Access, hand: Hand) -> Result<Option<String>> {
+    if fork::is_ours(store) {
+        return Ok(None);
+    }
     hand.run(|| {
         let stand = stand(store)?;
         let Some(server) = holder(store, &stand, access)? else {

@@ -188,6 +188,60 @@ impl Shelf {
         })
     }
 
+    /// Makes a new file, complete before it has its name, durably, with the mode and owner of another one. Nothing is
+    /// replaced. `temp`: the name that it has meanwhile.
+    pub(super) fn create(
+        &self,
+        (name, temp, like): (&str, &str, &str),
+        fill: impl FnOnce(&mut std::fs::File) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.path.join(name);
+        let fail = || ChatError::io::<io::Error>("write", &path);
+        let stat = rustix::fs::statat(&self.fd, like, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(ChatError::io("look at", &self.path.join(like)))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, temp, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(ChatError::io("write", &path))?;
+        let mut file = std::fs::File::from(fd);
+        let made = || -> Result<()> {
+            fill(&mut file)?;
+            if rustix::process::geteuid().is_root() {
+                let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+                rustix::fs::fchown(&file, Some(uid), Some(gid)).map_err(ChatError::io("write", &path))?;
+            }
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o666))
+                .map_err(ChatError::io("write", &path))?;
+            file.sync_all().map_err(fail())?;
+            crate::process::fault_point("chat-fork-written");
+            self.move_to(temp, self, name)?;
+            self.sync()
+        };
+        made().inspect_err(|_| {
+            let removed = rustix::fs::unlinkat(&self.fd, temp, AtFlags::empty());
+            tracing::debug!(?removed, "took back a file that could not be written");
+        })
+    }
+
+    /// Opens a regular file, never through a link; `None` if there is none.
+    pub(super) fn file(&self, name: &str) -> Result<Option<std::fs::File>> {
+        if !self.has_file(name)? {
+            return Ok(None);
+        }
+        let path = self.path.join(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd.into())),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(e) => Err(ChatError::io("open", &path)(e)),
+        }
+    }
+
+    /// Removes a file.
+    pub(super) fn unlink(&self, name: &str) -> Result<()> {
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())
+            .map_err(ChatError::io("remove", &self.path.join(name)))
+    }
+
     /// Removes what a killed [`Shelf::replace`] of this file left.
     pub(super) fn sweep(&self, name: &str) -> Result<()> {
         let ours = format!(".{name}.respool-");

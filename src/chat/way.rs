@@ -22,6 +22,7 @@ pub(super) fn step(change: &Change, by: &str) -> String {
             "bring the conversation's events back from the archive beside it ({})",
             cut::FOLDER
         ),
+        Way::Fork(_) | Way::Unfork(_) => "go on in another conversation".into(),
     }
 }
 
@@ -56,6 +57,9 @@ pub(super) fn change(store: &Path, stand: &Stand, aim: &Aim) -> Result<Change> {
                     archive: archive(),
                     back: Some(old.clone()),
                 },
+                Way::Fork(_) | Way::Unfork(_) => {
+                    return Err(ChatError::Unmovable("it was changed in another way".into()));
+                }
             };
             return Ok(made(way));
         }

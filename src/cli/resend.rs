@@ -6,7 +6,7 @@ use super::app::{App, Subject};
 use super::args::RewindArgs;
 use super::output::Failure;
 use super::run::starter;
-use crate::chat::{Kept, Letter, MOST, Resume, by_server};
+use crate::chat::{Kept, Letter, MOST, Program, Resume, by_server};
 use crate::failure::{Explain, Kind};
 use crate::rewind::{Outcome, Plan};
 use crate::sandbox::starter::editor;
@@ -136,14 +136,18 @@ pub fn send(draft: &Draft, plan: &Plan, outcome: &mut Outcome) -> Result<(), Fai
             Ok(draft.kept.remove()?)
         }
         Ok(None) => {
-            let line = draft
-                .resume
-                .as_ref()
-                .map(|r| r.line(draft.kept.path()))
-                .transpose()?;
+            let resume = draft.resume.clone().map(|r| match &outcome.conversation {
+                Some(id) => r.goes_on_in(id, &talk.store, talk.hand),
+                None => r,
+            });
+            let why = match &resume {
+                Some(r) if r.program == Program::Claude => "",
+                _ => "no server has the conversation: ",
+            };
+            let line = resume.map(|r| r.line(draft.kept.path())).transpose()?;
             let how = line.map_or_else(String::new, |l| format!(": {l}"));
             outcome.notes.push(format!(
-                "no server has the conversation: send the message yourself{how}   (it is kept in {kept})"
+                "{why}send the message yourself{how}   (it is kept in {kept})"
             ));
             if !draft.letter.pictures.is_empty() {
                 outcome

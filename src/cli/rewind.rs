@@ -18,7 +18,7 @@ use crate::rewind::talk::undone;
 use crate::rewind::tools::Tools;
 use crate::rewind::{OperationKind, Outcome, Plan, Reach};
 use crate::sandbox::inside::refuse_inside;
-use crate::text::{count, shown_path};
+use crate::text::{count, shown, shown_path};
 use crate::timeline::select::Selected;
 
 /// How many changes of a plan are printed for people.
@@ -167,17 +167,20 @@ fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
     }
     let doc = json!({
         "operation": o.operation, "safety": o.safety, "restored": restored,
-        "verified": o.verified, "chat": o.chat, "chat_reason": plan.chat_reason, "resent": o.resent,
-        "notes": o.notes,
+        "verified": o.verified, "chat": o.chat, "chat_reason": plan.chat_reason,
+        "conversation": o.conversation, "resent": o.resent, "notes": o.notes,
     });
     app.out.result(&doc, || {
         let mut text = format!(
             "done: {} changed, checked against the checkpoint, no difference\n{}\nto take this back: respool {}\n",
             count(plan.changes.len() as u64, "path"),
-            if o.chat == "kept" {
-                "the conversation is as it was"
-            } else {
-                "the conversation went back, too"
+            match (o.chat, &o.conversation) {
+                ("kept", _) => "the conversation is as it was".to_owned(),
+                ("forked", Some(id)) => format!(
+                    "the conversation goes on in a fork, {}; the old one is as it was",
+                    shown(id)
+                ),
+                _ => "the conversation went back, too".to_owned(),
             },
             if kind == OperationKind::Undo { "redo" } else { "undo" }
         );

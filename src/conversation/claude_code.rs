@@ -267,6 +267,28 @@ impl Source for ClaudeCode {
     }
 }
 
+/// Whether somebody has a session open now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaudeOpen {
+    /// The process of Claude Code that has it open (it noted so itself).
+    pub pid: i32,
+    /// It works on it.
+    pub at_work: bool,
+}
+
+/// Who has the session of this file open; `None` if nobody is known to. The file may not be there yet.
+pub fn claude_open(store: &Path) -> Result<Option<ClaudeOpen>> {
+    let source = ClaudeCode::default();
+    let Some(pid) = source.sessions.holder(config(store), &id(store)) else {
+        return Ok(None);
+    };
+    let at_work = match Jsonl::open(store)? {
+        Some(_) => source.tail(store, 1)?.at_work,
+        None => false,
+    };
+    Ok(Some(ClaudeOpen { pid, at_work }))
+}
+
 /// What is stored of a text that the prompt hook got: the same words, so that both have the same hash.
 pub fn claude_words(prompt: &str) -> String {
     super::claude_text::without_paste(prompt).to_owned()

@@ -29,8 +29,8 @@ struct Raw<'a> {
     proc_start: Word<'a>,
 }
 
-/// A session, and whether the process that noted it lives.
-type Noted = (String, bool);
+/// A session, and the process that noted it, if it lives.
+type Noted = (String, Option<i32>);
 
 struct Read {
     folder: PathBuf,
@@ -46,16 +46,24 @@ impl Sessions {
     /// Whether a living process has this session open. `config`: Claude Code's folder.
     pub(super) fn held(&self, config: &Path, session: &str) -> Held {
         let notes = self.notes(&config.join("sessions"));
-        let own: Vec<bool> = notes
+        let mut own = notes.iter().filter(|(s, _)| s == session).peekable();
+        if own.peek().is_none() {
+            return Held::Unknown;
+        }
+        if own.any(|(_, pid)| pid.is_some()) {
+            Held::Yes
+        } else {
+            Held::No
+        }
+    }
+
+    /// The living process that has this session open.
+    pub(super) fn holder(&self, config: &Path, session: &str) -> Option<i32> {
+        let notes = self.notes(&config.join("sessions"));
+        notes
             .iter()
             .filter(|(s, _)| s == session)
-            .map(|(_, lives)| *lives)
-            .collect();
-        match own.as_slice() {
-            [] => Held::Unknown,
-            some if some.contains(&true) => Held::Yes,
-            _ => Held::No,
-        }
+            .find_map(|(_, pid)| *pid)
     }
 
     fn notes(&self, folder: &Path) -> Arc<Vec<Noted>> {
@@ -107,7 +115,7 @@ fn read(path: &Path) -> Vec<Noted> {
 
 fn noted(raw: &Raw<'_>) -> Option<Noted> {
     let session = raw.session_id.owned()?;
-    let pid = raw.pid.text()?.parse().ok()?;
+    let pid: i32 = raw.pid.text()?.parse().ok()?;
     let lives = process::stat(pid).is_some_and(|s| {
         // the number may be another process's by now
         s.state != 'Z'
@@ -116,5 +124,5 @@ fn noted(raw: &Raw<'_>) -> Option<Noted> {
                 .text()
                 .is_none_or(|start| start == s.start.to_string())
     });
-    Some((session, lives))
+    Some((session, lives.then_some(pid)))
 }

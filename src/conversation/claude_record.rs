@@ -144,6 +144,8 @@ struct Raw<'a> {
 #[derive(Deserialize)]
 struct RawMessage<'a> {
     #[serde(borrow, default)]
+    id: Word<'a>,
+    #[serde(borrow, default)]
     content: List<'a, RawBlock<'a>>,
     #[serde(borrow, default)]
     stop_reason: Word<'a>,
@@ -153,6 +155,10 @@ struct RawMessage<'a> {
 struct RawBlock<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Word<'a>,
+    #[serde(borrow, default)]
+    id: Word<'a>,
+    #[serde(borrow, default)]
+    tool_use_id: Word<'a>,
     #[serde(borrow, default)]
     text: Word<'a>,
 }
@@ -205,36 +211,78 @@ const BEGINNINGS: [&[u8]; 6] = [
 /// Reads a line. Of a torn line with the next record glued to it that record is read.
 pub(super) fn parse(line: Line<'_>) -> Record {
     let at = line.end.saturating_sub(1);
-    let mut repaired = Vec::new();
-    let reason = match with_object(line.bytes, &mut repaired, |raw: Raw<'_>| record(&raw, at)) {
-        Ok(record) => return record,
-        Err(reason) => reason,
-    };
-    if let Some(record) = glued(line.bytes, at) {
-        return record;
-    }
-    let fact = if line.whole {
-        Fact::Unreadable(reason)
-    } else {
-        Fact::Unfinished
-    };
-    Record {
+    read(line, |raw, _| record(raw, at)).unwrap_or_else(|reason| Record {
         at,
         node: None,
-        fact,
+        fact: if line.whole {
+            Fact::Unreadable(reason)
+        } else {
+            Fact::Unfinished
+        },
         stage: None,
         cwd: None,
+    })
+}
+
+/// What ties records together besides the tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Ties {
+    /// Where the record begins.
+    pub(super) start: u64,
+    /// The agent's message that it is a part of.
+    pub(super) message: Option<String>,
+    /// The tools that are called in it, by the calls' ids.
+    pub(super) calls: Vec<String>,
+    /// The calls whose results are in it.
+    pub(super) results: Vec<String>,
+    /// The conversation was made shorter here.
+    pub(super) boundary: bool,
+}
+
+/// As [`parse`], with the ties of the record; nothing of a line that is no record.
+pub(super) fn parse_tied(line: Line<'_>) -> Option<(Record, Ties)> {
+    let at = line.end.saturating_sub(1);
+    let begins = line.end.saturating_sub(line.bytes.len() as u64);
+    read(line, |raw, skipped| {
+        (record(raw, at), ties(raw, begins + skipped as u64))
+    })
+    .ok()
+}
+
+fn ties(raw: &Raw<'_>, start: u64) -> Ties {
+    let message = raw.message.0.as_ref();
+    let blocks = match message.map(|m| &m.content) {
+        Some(List::Objects(blocks, _)) => blocks.as_slice(),
+        _ => &[],
+    };
+    let calls = blocks.iter().filter(|b| b.kind.is("tool_use"));
+    let results = blocks.iter().filter(|b| b.kind.is("tool_result"));
+    Ties {
+        start,
+        message: message
+            .filter(|_| raw.kind.is("assistant"))
+            .and_then(|m| m.id.owned()),
+        calls: calls.filter_map(|b| b.id.owned()).collect(),
+        results: results.filter_map(|b| b.tool_use_id.owned()).collect(),
+        boundary: raw.subtype.is("compact_boundary"),
     }
 }
 
-fn glued(bytes: &[u8], at: u64) -> Option<Record> {
+/// Makes something of a line's record; `make` is told, too, how many bytes of the line stand before it.
+fn read<T>(line: Line<'_>, make: impl Fn(&Raw<'_>, usize) -> T) -> Result<T, String> {
+    let mut repaired = Vec::new();
+    let whole = with_object(line.bytes, &mut repaired, |raw: Raw<'_>| make(&raw, 0));
+    whole.or_else(|reason| glued(line.bytes, make).ok_or(reason))
+}
+
+fn glued<T>(bytes: &[u8], make: impl Fn(&Raw<'_>, usize) -> T) -> Option<T> {
     // a hostile line may hold as many beginnings as it likes
     let mut tries = 8;
     for i in memchr::memchr_iter(b'{', bytes).filter(|&i| i > 0) {
         if BEGINNINGS.iter().any(|b| bytes[i..].starts_with(b)) {
             let mut repaired = Vec::new();
-            if let Ok(record) = with_object(&bytes[i..], &mut repaired, |raw: Raw<'_>| record(&raw, at)) {
-                return Some(record);
+            if let Ok(made) = with_object(&bytes[i..], &mut repaired, |raw: Raw<'_>| make(&raw, i)) {
+                return Some(made);
             }
             tries -= 1;
             if tries == 0 {

@@ -36,7 +36,7 @@ pub(super) fn grow(records: &[Record], whole: bool) -> Vec<Message> {
         .collect()
 }
 
-struct Tree<'a> {
+pub(super) struct Tree<'a> {
     records: &'a [Record],
     /// Where each record stands; the first of several with one id counts.
     at: HashMap<&'a str, usize>,
@@ -46,7 +46,7 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    fn new(records: &'a [Record], whole: bool) -> Self {
+    pub(super) fn new(records: &'a [Record], whole: bool) -> Self {
         let mut at = HashMap::with_capacity(records.len());
         let mut before = Vec::with_capacity(records.len());
         let mut last = None;
@@ -68,7 +68,7 @@ impl<'a> Tree<'a> {
     }
 
     /// True where this record is the one that its id stands for.
-    fn counts(&self, i: usize) -> bool {
+    pub(super) fn counts(&self, i: usize) -> bool {
         let node = self.records[i].node.as_ref();
         node.is_some_and(|n| self.at.get(n.uuid.as_str()) == Some(&i))
     }
@@ -77,7 +77,7 @@ impl<'a> Tree<'a> {
         (0..self.records.len()).filter(|&i| self.records[i].said().is_some() && self.counts(i))
     }
 
-    fn parent(&self, i: usize) -> Option<usize> {
+    pub(super) fn parent(&self, i: usize) -> Option<usize> {
         let node = self.records[i].node.as_ref()?;
         let named = node.parents.iter().find_map(|p| self.at.get(p.as_str()).copied());
         let lost = || self.before[i].filter(|_| self.whole && !node.side && !node.parents.is_empty());
@@ -102,12 +102,28 @@ impl<'a> Tree<'a> {
         here.or_else(named)
     }
 
-    /// For each record whether it is on the path from the newest one to the root.
-    fn active(&self) -> Vec<bool> {
+    /// All records that it may follow and that are here.
+    pub(super) fn parents(&self, i: usize) -> Vec<usize> {
+        let named = self.records[i].node.iter().flat_map(|n| &n.parents);
+        named.filter_map(|p| self.at.get(p.as_str()).copied()).collect()
+    }
+
+    /// The message with this id.
+    pub(super) fn message(&self, id: &str) -> Option<usize> {
+        let at = self.at.get(id).copied();
+        at.filter(|&i| self.records[i].said().is_some())
+    }
+
+    /// The newest record of the conversation itself.
+    pub(super) fn head(&self) -> Option<usize> {
         let own = |r: &Record| r.node.as_ref().is_some_and(|n| !n.side);
         let newest = self.records.iter().rposition(own);
-        let head = newest.and_then(|i| self.at.get(self.records[i].node.as_ref()?.uuid.as_str()).copied());
-        path_of(self.records.len(), head, |i| self.parent(i))
+        newest.and_then(|i| self.at.get(self.records[i].node.as_ref()?.uuid.as_str()).copied())
+    }
+
+    /// For each record whether it is on the path from the newest one to the root.
+    fn active(&self) -> Vec<bool> {
+        path_of(self.records.len(), self.head(), |i| self.parent(i))
     }
 
     /// The branch of each message off the active one.

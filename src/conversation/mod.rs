@@ -3,6 +3,7 @@
 
 mod branch;
 mod claude_code;
+mod claude_cut;
 mod claude_gather;
 mod claude_live;
 mod claude_record;
@@ -34,7 +35,8 @@ use crate::failure::{Explain, Kind, Report};
 use crate::progress::Progress;
 use crate::text::{self, shown_path};
 
-pub use claude_code::{ClaudeCode, claude_words};
+pub use claude_code::{ClaudeCode, ClaudeOpen, claude_open, claude_words};
+pub use claude_cut::{Beginning, Piece, Until};
 pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
 pub use openhands_lease::Owner;

@@ -132,6 +132,12 @@ pub struct Outcome {
     /// `kept`, `rewound` or `forked`.
     #[serde(deserialize_with = "chat_word")]
     pub chat: Word,
+    /// The id of the conversation that is gone on with, where it is another one than before.
+    #[serde(default)]
+    pub conversation: Option<String>,
+    /// Its store, once it has one.
+    #[serde(skip)]
+    pub store: Option<PathBuf>,
     /// An edited message was sent.
     pub resent: bool,
     /// What the user should know, harmless lines (a shell to `cd` again, a holder that was paused).

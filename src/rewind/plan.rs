@@ -290,7 +290,11 @@ pub fn plan(facts: &Facts) -> Option<Plan> {
         packages: facts.packages.clone(),
         blockers: blockers(facts),
         not_covered: facts.not_covered.iter().map(|p| shown_path(p)).collect(),
-        chat: if facts.heard.moves { "rewound" } else { "kept" },
+        chat: match (facts.heard.moves, facts.heard.forks) {
+            (false, _) => "kept",
+            (true, false) => "rewound",
+            (true, true) => "forked",
+        },
         chat_reason: facts.heard.why.clone(),
         reach: facts.reach,
         talk: facts.heard.talk.clone().map(Box::new),

@@ -191,6 +191,8 @@ impl Ground<'_> {
             changed,
             verified: true,
             chat: "kept",
+            conversation: None,
+            store: None,
             resent: false,
             notes: {
                 told.extend(notes(frozen));

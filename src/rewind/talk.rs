@@ -18,6 +18,8 @@ pub struct Heard {
     pub talk: Option<Talk>,
     /// It goes back too (perhaps once a blocker is gone).
     pub moves: bool,
+    /// It does so by a fork.
+    pub forks: bool,
     /// Why it stays although that was not asked for, one harmless line.
     pub why: Option<String>,
     /// The step that comes first, if the agent is to be interrupted.
@@ -113,7 +115,7 @@ fn talk(
         return Err("only a part of the files goes back".into());
     }
     let conversation = &timeline.conversation;
-    if conversation.agent != "openhands" {
+    if !["openhands", "claude"].contains(&conversation.agent) {
         return Err(format!(
             "conversations of {} cannot be moved yet",
             shown(conversation.agent)
@@ -163,11 +165,8 @@ fn aim(timeline: &Timeline, target: &Selected, id: &CheckpointId) -> Option<Aim>
 fn drafted(talk: Talk, draft: Draft) -> Heard {
     let mut blockers = Vec::new();
     let pid = draft.server.as_ref().and_then(|s| s.pid);
-    if draft.at_work {
-        let by = draft
-            .server
-            .as_ref()
-            .map_or_else(String::new, |s| format!(" ({})", s.words()));
+    if let Some(server) = draft.server.as_ref().filter(|_| draft.at_work) {
+        let by = format!(" ({})", server.words());
         blockers.push(Blocker {
             kind: "agent",
             pid,
@@ -181,13 +180,23 @@ fn drafted(talk: Talk, draft: Draft) -> Heard {
             stops: !talk.interrupt,
         });
     }
+    for (pid, what, stops) in draft.told {
+        blockers.push(Blocker {
+            kind: if stops { "agent" } else { "chat" },
+            pid: Some(pid),
+            what,
+            stops,
+        });
+    }
+    let is_known = draft.server.is_some() || draft.at_work;
     Heard {
         moves: true,
+        forks: draft.becomes == "forked",
         why: None,
         interrupt: draft.interrupt,
         step: Some(draft.step),
         blockers,
-        at_work: draft.server.as_ref().map(|_| draft.at_work),
+        at_work: is_known.then_some(draft.at_work),
         talk: Some(talk),
     }
 }

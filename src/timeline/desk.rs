@@ -1,16 +1,16 @@
 //! The desk at which conversations and sandboxes meet: what the command line, the TUI and the watcher ask.
 
-use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::counts::{Known, Tally};
 use super::join::{self, Background};
+use super::kin::{self, Kin};
 use super::notes::{Notes, notes};
 use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
 use crate::engine::{Change, Checkpoint, CheckpointId, EngineError};
-use crate::progress::{Progress, Silent};
+use crate::progress::Progress;
 use crate::sandbox::registry::{Earlier, Registry};
 use crate::sandbox::site::Site;
 
@@ -21,6 +21,7 @@ pub struct Desk {
     /// The sandboxes.
     pub registry: Registry,
     counts: Known,
+    kin: Kin,
 }
 
 /// A conversation that was read, its sandbox if there is one, and the two joined.
@@ -45,6 +46,7 @@ impl Desk {
             library,
             registry,
             counts: Known::default(),
+            kin: Kin::default(),
         }
     }
 
@@ -112,16 +114,20 @@ impl Desk {
             _ => Vec::new(),
         };
         let listed = checkpoints.as_deref().filter(|c| !c.is_empty());
-        let kin = listed.map_or_else(HashMap::new, |c| of_kin(found, c, &notes.thinned));
+        let kin = listed.map_or_else(Vec::new, |_| self.kin.of(found));
         let background = Background {
-            kin,
+            kin: kin::taken(&kin, listed.unwrap_or_default(), &notes.thinned),
             tracked_since,
             earlier: earlier.clone(),
             thinned: notes.thinned,
             missed: notes.missed,
         };
+        let mut rows = join::rows(&conversation, checkpoints.as_deref(), &background);
+        if !conversation.partial {
+            kin::add(&mut rows, &kin, listed.unwrap_or_default(), &background);
+        }
         let timeline = Timeline {
-            rows: join::rows(&conversation, checkpoints.as_deref(), &background),
+            rows,
             sandbox: site.as_ref().map(|s| s.record.id.clone()),
             at_work: conversation.at_work,
             partial: conversation.partial,
@@ -261,18 +267,3 @@ pub fn spans(rows: &[Row]) -> Vec<Span> {
 
 /// What is said where no sandbox is found, and root may know one.
 pub const HIDDEN: &str = "what is tracked here can be seen by root: sudo respool";
-/// The checkpoints of messages in the stores that share some with this one. What cannot be read tells nothing.
-fn of_kin(
-    found: &Found,
-    checkpoints: &[Checkpoint],
-    thinned: &HashSet<String>,
-) -> HashMap<String, CheckpointId> {
-    let mut taken = HashMap::new();
-    for store in found.0.kin(&found.1) {
-        match found.0.read(&store, &Silent) {
-            Ok(kin) => taken.extend(join::taken_for(&kin, checkpoints, thinned)),
-            Err(e) => tracing::debug!("{e}"),
-        }
-    }
-    taken
-}

@@ -3,6 +3,7 @@
 pub mod counts;
 pub mod desk;
 pub mod join;
+mod kin;
 pub mod notes;
 pub mod packages;
 pub mod select;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::backend::{Failure, Opening, Resent, Result, Unsent, Writing};
-use crate::chat::{Drafts, Hand, Kept, Letter, Resume, Talk, by_server};
+use crate::chat::{Drafts, Hand, Kept, Letter, Program, Resume, Talk, by_server};
 use crate::conversation::Summary;
 use crate::failure::{Explain, Kind};
 use crate::rewind::Outcome;
@@ -80,7 +80,7 @@ fn letter(conversation: &Summary, row: &Row, text: String, hand: Hand) -> Result
 
 impl Post {
     /// Sends it, after a rewind that was done.
-    pub fn send(self, talk: &Talk, mut outcome: Outcome) -> Resent {
+    pub fn send(mut self, talk: &Talk, mut outcome: Outcome) -> Resent {
         match by_server(&talk.store, &self.letter, &talk.access, talk.hand) {
             Ok(Some(server)) => {
                 outcome.resent = true;
@@ -93,10 +93,16 @@ impl Post {
                     unsent: None,
                 }
             }
-            Ok(None) => Resent {
-                outcome,
-                unsent: Some(self.by_its_own_program()),
-            },
+            Ok(None) => {
+                if let Some(id) = &outcome.conversation {
+                    let there = |r: Resume| r.goes_on_in(id, &talk.store, talk.hand);
+                    self.resume = self.resume.take().map(there);
+                }
+                Resent {
+                    outcome,
+                    unsent: Some(self.by_its_own_program()),
+                }
+            }
             Err(e) => {
                 let mut why = vec![format!("The message was not sent: {e}")];
                 why.extend(e.hint());
@@ -118,9 +124,11 @@ impl Post {
     }
 
     fn by_its_own_program(&self) -> Unsent {
-        let mut unsent = self.unsent(vec![
-            "The message was not sent: no agent server has the conversation open.".to_owned(),
-        ]);
+        let why = match &self.resume {
+            Some(r) if r.program == Program::Claude => "Claude Code takes the message when it is resumed.",
+            _ => "The message was not sent: no agent server has the conversation open.",
+        };
+        let mut unsent = self.unsent(vec![why.to_owned()]);
         let made = self.resume.as_ref().map(|r| {
             let words = r.argv(&self.letter.text, true)?;
             Ok::<_, crate::chat::ChatError>((words, r.folder.clone(), r.line(self.kept.path())?))

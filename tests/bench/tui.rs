@@ -43,6 +43,7 @@ impl Bench {
             paths: Vec::new(),
             folder: None,
             store: Some(tui_fake::store()),
+            tmux: false,
             select: None,
             notice: None,
             tmux: false,

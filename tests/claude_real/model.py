@@ -1,5 +1,7 @@
 """A model that plays a script: it speaks the Anthropic Messages protocol, streamed. The lines of the newest message that
-begin with `%sh ` are run, one a turn, by the agent's shell tool; then it answers. It keeps what it was sent."""
+begin with `%sh ` are run, one a turn, by the agent's shell tool (those that ` ;; ` parts at once); then it answers. It
+keeps what it was sent, and refuses, as the real one does, a tool call without its result and a result without its
+call."""
 import json
 import re
 import sys
@@ -9,6 +11,33 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 STEP = re.compile(r"^%sh (.*)$", re.M)
+
+
+def unpaired(messages):
+    """What is wrong with the calls and results, if something is."""
+    open_calls = set()
+    for message in messages:
+        if message["role"] == "system":
+            continue
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        results = {b.get("tool_use_id") for b in blocks if b.get("type") == "tool_result"}
+        if results != open_calls:
+            return f"calls {sorted(open_calls)}, results {sorted(results)}"
+        open_calls = {b["id"] for b in blocks if b.get("type") == "tool_use"}
+    return f"calls {sorted(open_calls)} without results" if open_calls else None
+
+
+def said(body):
+    """The human's words that a model was sent, in order, what the agent adds left out."""
+    texts = []
+    for message in body["messages"]:
+        if message["role"] != "user":
+            continue
+        content = message["content"]
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        own = [b["text"] for b in blocks if b.get("type") == "text" and not b["text"].lstrip().startswith("<")]
+        texts += own
+    return texts
 
 
 def turns(messages):
@@ -30,10 +59,13 @@ def answer(body):
         elif role == "assistant":
             done += calls
     tools = [t.get("name") for t in body.get("tools") or []]
-    if done < len(steps) and "Bash" in tools:
-        call = {"command": steps[done], "description": "a step of the script"}
-        return [{"type": "text", "text": "I do that."},
-                {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:16]}", "name": "Bash", "input": call}]
+    calls = [part.split(" ;; ") for part in steps]
+    while calls and done >= len(calls[0]):
+        done -= len(calls.pop(0))
+    if calls and "Bash" in tools:
+        return [{"type": "text", "text": "I do that."}] + [
+            {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:16]}", "name": "Bash",
+             "input": {"command": command, "description": "a step of the script"}} for command in calls[0]]
     return [{"type": "text", "text": f"done: {len(steps)} steps"}]
 
 
@@ -43,6 +75,7 @@ class Model(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.sent = []
+        self.refused = []
         # seconds before each answer; real ones need more
         self.thinks = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -63,9 +96,9 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def document(self, value):
+    def document(self, value, status=200):
         data = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -89,6 +122,10 @@ class Handler(BaseHTTPRequestHandler):
         if not path.endswith("/messages"):
             return self.document({})
         self.server.sent.append(body)
+        wrong = unpaired(body["messages"])
+        if wrong:
+            self.server.refused.append(wrong)
+            return self.document({"type": "error", "error": {"type": "invalid_request_error", "message": wrong}}, 400)
         time.sleep(self.server.thinks)
         blocks = answer(body)
         stop = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"

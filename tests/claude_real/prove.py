@@ -1,16 +1,18 @@
 """Proves respool against the real Claude Code. Called by prove.sh; standard library only.
 
-    prove.py RESPOOL CLAUDE SCRATCH [--only hook|run|watcher] [--vault btrfs|copy]
+    prove.py RESPOOL CLAUDE SCRATCH [--only hook|run|watcher|fork|compaction|interruption] [--vault btrfs|copy]
 """
 import argparse
 import hashlib
 import json
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -185,7 +187,148 @@ def by_watcher(proof):
     proof.judge(trees, "watcher")
 
 
-WAYS = {"hook": by_hook, "run": by_run, "watcher": by_watcher}
+EDITED = "two, edited\n%sh printf edited > a.txt"
+
+
+class Forks:
+    """The conversation goes back with the files, and the agent goes on in what respool wrote."""
+
+    def __init__(self, proof):
+        self.proof = proof
+        self.protected = [proof.respool, "--yes", "--state-dir", str(proof.scratch / "state"), "run", "--"]
+
+    def store(self, conversation):
+        return next(self.proof.home.glob(f".claude/projects/*/{conversation}.jsonl"))
+
+    def bytes(self, conversation):
+        return self.store(conversation).read_bytes()
+
+    def ask(self, text, *words, protected=True):
+        """What the model was sent for this message first; the agent's process of its own has ended then."""
+        proof, before = self.proof, len(self.proof.model.sent)
+        program = [*(self.protected if protected else []), proof.claude]
+        done = proof.run([*program, *words, "-p", "--dangerously-skip-permissions", "--", text])
+        sent = [b for b in proof.model.sent[before:] if text in scripted.said(b)]
+        good = done.returncode == 0 and sent
+        proof.check(f"the agent takes {text[:12]!r}", good, f"exit {done.returncode}: {done.stdout}{done.stderr}")
+        return sent[0] if sent else {"messages": []}
+
+    def hears(self, what, sent, texts):
+        self.proof.check(f"{what}: the model hears {len(texts)} messages", scripted.said(sent) == texts, str(scripted.said(sent)))
+
+    def rewind(self, state, *words):
+        done = self.proof.ok("rewind", state, *words)
+        self.proof.check(f"{state} is a fork", done and done["chat"] == "forked" and done["conversation"], str(done))
+        return done["conversation"]
+
+
+def by_fork(proof):
+    forks = Forks(proof)
+    trees = proof.turns(*forks.protected)
+    old = proof.ok("timeline")["conversation"]["id"]
+    ids = [r["id"] for r in proof.ok("timeline")["rows"]]
+    was = forks.bytes(old)
+
+    # the second message, edited
+    new = forks.rewind("m2", "--resend", EDITED)
+    proof.check("the tree before message 2", tree(proof.ws) == trees[1])
+    sent = forks.ask(EDITED, "--resume", new)
+    forks.hears("edited", sent, [TURNS[0], EDITED])
+    proof.check("the edited turn is done", (proof.ws / "a.txt").read_text() == "edited")
+    rows = proof.ok("timeline")["rows"]
+    own = [r for r in rows if r["active"]]
+    proof.check("the fork is the folder's conversation", [r["text"] for r in own] == [TURNS[0], EDITED], str(rows))
+    proof.check("its messages have checkpoints", [r["checkpoint"]["state"] for r in own] == ["ok"] * 2, str(rows))
+    proof.check("the old branch is seen", [r["id"] for r in rows if not r["active"]] == ids[1:], str(rows))
+    proof.check("the old conversation is untouched", forks.bytes(old) == was)
+    # what the program itself would have sent after a fork of its own
+    first = next(json.loads(line) for line in was.splitlines() if ids[1] in line.decode() and b'"promptSource"' in line)
+    own = forks.ask(EDITED, "--resume", old, "--resume-session-at", first["parentUuid"], "--fork-session", protected=False)
+    proof.check("as by the program's own fork", own["messages"] == sent["messages"])
+
+    # inside the fork; back to the first branch
+    again = forks.rewind("m2", "-c", new)
+    proof.check("a fork of a fork", again not in (old, new))
+    proof.ok("-c", new, "undo")
+    undone = proof.ok("-c", new, "undo")
+    proof.check("undone", undone["chat"] == "rewound" and undone["conversation"] == old, str(undone))
+    proof.check("the tree after message 3", tree(proof.ws) == trees[3])
+    proof.check("the used fork stays", forks.store(new).exists() and not (forks.store(new).parent / f"{again}.jsonl").exists())
+    sent = forks.ask("four: go on", "--resume", old)
+    forks.hears("the first branch", sent, [*TURNS, "four: go on"])
+
+    # the first message, and the last
+    first = proof.ok("-c", old, "rewind", "m1")
+    proof.check("nothing is written for an empty one", not list(proof.home.rglob(first["conversation"] + ".jsonl")), str(first))
+    proof.check("the tree before message 1", tree(proof.ws) == trees[0])
+    sent = forks.ask("one, edited", "--session-id", first["conversation"])
+    forks.hears("the first message", sent, ["one, edited"])
+    proof.ok("-c", old, "undo")
+    last = proof.ok("-c", old, "rewind", "m4")["conversation"]
+    sent = forks.ask("four, edited", "--resume", last)
+    forks.hears("the last message", sent, [*TURNS, "four, edited"])
+
+
+def by_compaction(proof):
+    """A conversation that was made shorter: to before that its messages are there in full."""
+    forks = Forks(proof)
+    proof.turns(*forks.protected)
+    old = proof.ok("timeline")["conversation"]["id"]
+    done = proof.run([proof.claude, "--resume", old, "-p", "--dangerously-skip-permissions", "/compact"])
+    proof.check("made shorter", b"compact_boundary" in forks.bytes(old), done.stdout + done.stderr)
+    sent = forks.ask("after it", "--resume", old)
+    proof.check("the model hears a summary", TURNS[0] not in scripted.said(sent), str(scripted.said(sent)))
+    rows = [r for r in proof.ok("timeline")["rows"] if r["active"]]
+    proof.check("all its messages are rows", [r["text"] for r in rows if r["kind"] == "prompt"] == [*TURNS, "after it"], str(rows))
+    new = forks.rewind("m3")
+    sent = forks.ask("three, edited", "--resume", new)
+    forks.hears("before it", sent, [*TURNS[:2], "three, edited"])
+    proof.ok("-c", new, "undo")
+    # to after it: the summary holds
+    number = next(r["message"] for r in rows if r["text"] == "after it")
+    new = proof.ok("-c", old, "rewind", f"m{number}")["conversation"]
+    sent = forks.ask("after it, edited", "--resume", new)
+    said = scripted.said(sent)
+    proof.check("after it the summary holds", TURNS[0] not in said and said[-1] == "after it, edited", str(said))
+
+
+def by_interruption(proof):
+    """An agent that was killed while a tool ran, and one that called two tools at once."""
+    forks = Forks(proof)
+    two = "one: two at once\n%sh printf 1 > one.txt ;; printf 2 > two.txt"
+    proof.check("two at once", proof.run([*forks.protected, proof.claude, "-p", "--dangerously-skip-permissions", "--", two]).returncode == 0)
+    proof.check("both ran", (proof.ws / "one.txt").exists() and (proof.ws / "two.txt").exists())
+    old = proof.ok("timeline")["conversation"]["id"]
+    # the program notes the call before it runs it
+    hangs = "two: hangs\n%sh touch hangs; exec sleep 77777"
+    agent = subprocess.Popen([proof.claude, "--resume", old, "-p", "--dangerously-skip-permissions", "--", hangs],
+                             env=proof.env, cwd=proof.ws, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 60
+    while not ((proof.ws / "hangs").exists() and forks.bytes(old).count(b"77777") >= 2) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(agent.pid, signal.SIGKILL)
+    agent.wait()
+    for pid in (p for p in os.listdir("/proc") if p.isdigit()):
+        try:
+            if open(f"/proc/{pid}/cmdline", "rb").read() == b"sleep\0" b"77777\0" and os.readlink(f"/proc/{pid}/cwd") == str(proof.ws):
+                os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+    calls, results = forks.bytes(old).count(b'"type":"tool_use"'), forks.bytes(old).count(b'"type":"tool_result"')
+    proof.check("a call is open", calls == results + 1, f"{calls} calls, {results} results")
+    forks.ask("three: go on", "--resume", old)
+    new = forks.rewind("m3")
+    text = forks.bytes(new)
+    # 2.1.332 closes it itself when it goes on; older ones leave it
+    proof.check("none is in the fork", text.count(b'"type":"tool_use"') == text.count(b'"type":"tool_result"') >= 2)
+    sent = forks.ask("three, edited", "--resume", new)
+    forks.hears("after an open call", sent, [two, hangs, "three, edited"])
+    proof.check("the model refuses nothing", not proof.model.refused, str(proof.model.refused))
+
+
+WAYS = {"hook": by_hook, "run": by_run, "watcher": by_watcher, "fork": by_fork, "compaction": by_compaction,
+        "interruption": by_interruption}
 
 
 def main():

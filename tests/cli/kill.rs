@@ -71,6 +71,8 @@ fn every_fault_point_of_the_sources_is_in_a_list() {
         crate::chat_kill::CUT,
         crate::chat_kill::BACK,
         crate::chat_kill::ELSEWHERE,
+        crate::claude_kill::FORK,
+        crate::claude_kill::UNFORK,
     ]
     .concat();
     let lists = [

@@ -15,6 +15,8 @@ mod busy;
 mod chat;
 mod chat_kill;
 mod chat_server;
+mod claude_chat;
+mod claude_kill;
 mod config;
 mod contract;
 mod copies;

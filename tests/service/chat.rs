@@ -108,6 +108,77 @@ fn files_by_the_service_and_the_conversation_by_its_owner() {
     assert_eq!(a(&s), "2\n");
 }
 
+/// A fork of Claude Code's is made by its owner, and is the owner's; one that root has to settle, too.
+#[test]
+fn a_fork_is_its_owners() {
+    let s = Served::new();
+    s.tracked();
+    let top = s.home().join(".claude");
+    let project = top.join("projects/-project");
+    std::fs::create_dir_all(&project).expect("folders");
+    for dir in [&top, &top.join("projects"), &project] {
+        own(dir, 0o700);
+    }
+    let store = project.join(format!("{ID}.jsonl"));
+    let mut text = String::new();
+    for (n, kind, words) in [
+        (1, "user", "one"),
+        (2, "assistant", "done"),
+        (3, "user", "two"),
+        (4, "assistant", "done"),
+    ] {
+        let parent = (n > 1).then(|| event(n - 1));
+        let record = json!({"parentUuid": parent, "type": kind, "uuid": event(n), "sessionId": ID, "cwd": s.ws(),
+            "message": {"role": kind, "stop_reason": "end_turn", "content": [{"type": "text", "text": words}]}});
+        text += &format!("{record}\n");
+    }
+    std::fs::write(&store, &text).expect("write");
+    own(&store, 0o600);
+    for n in 1..=2 {
+        let (code, doc) = s.run_as(OWNER, &["-c", ID, "checkpoint", "--message", &n.to_string()]);
+        assert_eq!(code, 0, "{doc}");
+        assert!(s.shell(&format!("echo {n} > project/a")).status.success());
+    }
+    let forks = || {
+        let all = std::fs::read_dir(&project)
+            .expect("folder")
+            .map(|e| e.expect("entry").path());
+        all.filter(|p| *p != store).collect::<Vec<PathBuf>>()
+    };
+    let (code, doc) = s.run_as(OWNER, &["-c", ID, "--yes", "rewind", "2"]);
+    assert_eq!(
+        (code, &doc["chat"], &doc["verified"]),
+        (0, &json!("forked"), &json!(true)),
+        "{doc}"
+    );
+    let made = forks();
+    assert_eq!((made.len(), a(&s)), (1, "1\n".into()));
+    let meta = std::fs::metadata(&made[0]).expect("meta");
+    assert_eq!(
+        (meta.uid(), meta.gid(), meta.mode() & 0o777),
+        (OWNER, OWNER, 0o600)
+    );
+    assert_eq!(
+        std::fs::read_to_string(&made[0]).expect("fork").lines().count(),
+        2
+    );
+    let (code, doc) = s.run_as(OWNER, &["-c", ID, "--yes", "undo"]);
+    assert_eq!(
+        (code, &doc["chat"], forks().len()),
+        (0, &json!("rewound"), 0),
+        "{doc}"
+    );
+    // killed between the two: somebody else cannot know, the owner can
+    for (point, outcome) in [("chat-fork-written", "rolled-back"), ("chat-forked", "finished")] {
+        killed(&s, point);
+        let (_, doc) = s.run_as(OTHER, &["recover"]);
+        assert_eq!(doc, json!([]), "{point}");
+        let (code, doc) = s.run_as(OWNER, &["--yes", "recover"]);
+        assert_eq!((code, &doc[0]["outcome"]), (0, &json!(outcome)), "{point}: {doc}");
+        assert_eq!(forks().len(), usize::from(outcome == "finished"), "{point}");
+    }
+}
+
 /// The client is killed while the record is held open: the owner's next command that writes settles it.
 #[test]
 fn a_client_that_dies_between_files_and_conversation() {

@@ -228,6 +228,8 @@ fn what_was_not_verified_is_never_called_done() {
         changed: 3,
         verified: false,
         chat: "kept",
+        conversation: None,
+        store: None,
         resent: false,
         notes: Vec::new(),
         containers: Vec::new(),
@@ -239,6 +241,39 @@ fn what_was_not_verified_is_never_called_done() {
     tui.press("y");
     tui.wait("Rewind not verified");
     assert!(!tui.screen().contains("done"), "{}", tui.screen());
+}
+
+/// The conversation that a fork leads to is shown from then on, and the undo's afterwards.
+#[test]
+fn a_fork_is_shown_once_it_is_there() {
+    let mut script = tui_fake::script();
+    let fork = std::path::PathBuf::from("/fork.jsonl");
+    script.outcome = Some(Ok(Outcome {
+        operation: "op-9".into(),
+        safety: tui_fake::cp(80),
+        changed: 3,
+        verified: true,
+        chat: "forked",
+        conversation: Some("fork".into()),
+        store: Some(fork.clone()),
+        resent: false,
+        notes: vec!["go on there: claude --resume fork".into()],
+    }));
+    let mut tui = Tui::started(script, (120, 40));
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("y rewind");
+    tui.press("y");
+    tui.wait("goes on in a fork");
+    tui.wait("claude --resume fork");
+    let shown = |t: &Tui| t.state.open.as_ref().map(|o| (o.store.clone(), o.from.clone()));
+    assert_eq!(shown(&tui), Some((fork.clone(), Some(tui_fake::store()))));
+    tui.press("Esc");
+    tui.until("the fork's messages", |t| {
+        let open = t.state.open.as_ref();
+        open.and_then(|o| o.timeline.as_ref())
+            .is_some_and(|t| t.conversation.store == fork && !t.partial)
+    });
 }
 
 #[test]

@@ -362,6 +362,8 @@ impl Fake {
                 changed: 3,
                 verified: true,
                 chat: "kept",
+                conversation: None,
+                store: None,
                 resent: false,
                 notes: Vec::new(),
                 containers: Vec::new(),

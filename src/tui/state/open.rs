@@ -105,6 +105,8 @@ pub struct Diff {
 pub struct Open {
     /// Its store.
     pub store: PathBuf,
+    /// The one that a rewind led here from.
+    pub from: Option<PathBuf>,
     /// The timeline; the wish is whether all of it was asked for.
     pub load: Loading<bool, ()>,
     /// The work for the last screenful.
@@ -154,6 +156,7 @@ impl Open {
     pub fn new(store: PathBuf) -> Self {
         Self {
             store,
+            from: None,
             load: Loading::default(),
             tail: None,
             timeline: None,

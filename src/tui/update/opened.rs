@@ -43,6 +43,19 @@ pub fn open(state: &mut State, store: PathBuf, effects: &mut Effects) {
     load(state, effects);
 }
 
+/// A rewind led to another conversation: that one is shown from now on, behind what is shown of the rewind.
+pub fn go_on_in(state: &mut State, store: PathBuf, effects: &mut Effects) {
+    let from = state.open.as_ref().map(|o| o.store.clone());
+    if from.as_ref() == Some(&store) {
+        return files_changed(state, effects);
+    }
+    state.open = Some(Open {
+        from,
+        ..Open::new(store)
+    });
+    load(state, effects);
+}
+
 /// Asks for the last screenful, then for everything, and follows the store.
 pub fn load(state: &mut State, effects: &mut Effects) {
     let Some(store) = state.open.as_ref().map(|o| o.store.clone()) else {

@@ -383,8 +383,10 @@ pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, ef
         .iter()
         .position(|o| matches!(o, Overlay::Running(r) if r.job == job));
     let Some(place) = found else { return };
+    let mut leads_to = None;
     if let Ok(outcome) = &result {
         others::own(state, &outcome.operation);
+        leads_to.clone_from(&outcome.store);
     }
     if let Overlay::Running(running) = state.overlays.remove(place) {
         if running.then_quit {
@@ -401,5 +403,8 @@ pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, ef
         }));
     }
     state.dirty = true;
-    opened::files_changed(state, effects);
+    match leads_to {
+        Some(store) => opened::go_on_in(state, store, effects),
+        None => opened::files_changed(state, effects),
+    }
 }

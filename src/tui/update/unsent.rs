@@ -77,7 +77,9 @@ pub fn arrived(state: &mut State, effects: &mut Effects) {
     let Some(awaited) = open.awaited.take_if(|a| there(a)) else {
         return;
     };
-    let (store, row) = (open.store.clone(), awaited.writing.row);
+    // it is kept as one of the conversation in which it was written
+    let store = open.from.clone().unwrap_or_else(|| open.store.clone());
+    let row = awaited.writing.row;
     let job = state.job();
     effects.push(Effect::Work(job, Work::Keep(store, row, None)));
     state.say(Tone::Good, "the agent has taken the message");
