@@ -386,6 +386,28 @@ mod tests {
         assert_eq!(keys, ["a", "b", "c"]);
     }
 
+    /// A lease is a file of the store: whoever wrote it must not get the user's keys.
+    #[test]
+    fn keys_go_to_no_process_of_another_user() {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "only root can start another user's process"
+        );
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut other = std::process::Command::new("setpriv")
+            .args(["--reuid", "65534", "--clear-groups", "sleep", "600"])
+            .spawn()
+            .expect("setpriv");
+        let pid = other.id() as i32;
+        while process::user(pid) == Some(0) {
+            std::thread::yield_now();
+        }
+        let e = Server::of_process(pid, None, &[], "x", dir.path()).expect_err("not asked");
+        other.kill().expect("killed");
+        other.wait().expect("ended");
+        assert!(e.to_string().contains("another user's"), "{e}");
+    }
+
     #[test]
     fn ids_cannot_leave_their_place_in_an_address() {
         for bad in ["", "../x", "a/b", "a?b", "a b", "a\r\n"] {
