@@ -51,6 +51,9 @@ pub enum ChatError {
         /// What went wrong, one harmless line.
         what: String,
     },
+    /// A message was sent, and nothing came back.
+    #[error("{0}: no answer to the message came, and it may have been taken")]
+    Unanswered(Box<ChatError>),
     /// Another respool changes the conversation.
     #[error("another respool is changing the conversation at {}", shown_path(.0))]
     Busy(PathBuf),
@@ -125,7 +128,7 @@ impl Explain for ChatError {
             | Self::Busy(_)
             | Self::Changed(_) => Kind::Refused,
             Self::Damaged { .. } => Kind::Damaged,
-            Self::Server { .. } | Self::Io { .. } => Kind::Failed,
+            Self::Server { .. } | Self::Unanswered(_) | Self::Io { .. } => Kind::Failed,
             Self::Cancelled => Kind::Cancelled,
         }
     }
@@ -150,6 +153,7 @@ impl Explain for ChatError {
             Self::Pictures(_) => {
                 Some("rewind without --resend, and send it in the agent with its pictures".into())
             }
+            Self::Unanswered(_) => Some("look at the conversation before you send it again".into()),
             Self::NotStopped(_) => Some("end it, then try again".into()),
             Self::Busy(_) | Self::Changed(_) => Some("wait for it, then try again".into()),
             _ => None,

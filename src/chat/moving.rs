@@ -13,7 +13,7 @@ use super::prefix;
 use super::server::Server;
 use super::shelf::{AgentsLock, Shelf};
 use super::{Change, Side, Way, as_cut};
-use crate::conversation::{Stand, head_now};
+use crate::conversation::{Stand, head_now, leased_now};
 use crate::process::fault_point;
 
 const BASE: &str = "base_state.json";
@@ -93,6 +93,7 @@ pub(super) fn moved(change: &Change, access: &Access, to: Side) -> Result<()> {
 
 /// The agent's own locks, so that it does not begin to write meanwhile.
 fn agents_locks(shelf: &Shelf) -> Result<Vec<OwnedFd>> {
+    fault_point("chat-alone");
     let mut held = Vec::new();
     for name in LOCKS {
         let (folder, file) = name.split_once('/').map_or((None, *name), |(d, f)| (Some(d), f));
@@ -120,6 +121,14 @@ fn agents_locks(shelf: &Shelf) -> Result<Vec<OwnedFd>> {
             }
             break;
         }
+    }
+    // nobody had it a moment ago
+    if leased_now(&shelf.path) {
+        return Err(ChatError::Held {
+            what: "an agent server has just taken it".into(),
+            pid: None,
+            hint: Some("try again: then the server is asked".into()),
+        });
     }
     Ok(held)
 }

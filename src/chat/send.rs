@@ -114,8 +114,15 @@ pub fn by_server(store: &Path, letter: &Letter, access: &Access, hand: Hand) -> 
         };
         let mut content = vec![json!({"type": "text", "text": letter.text})];
         content.extend(letter.pictures.iter().cloned());
-        server.send(&stand.id, &content)?;
-        Ok(Some(server.words()))
+        let begun = server.send(&stand.id, &content)?;
+        let words = server.words();
+        Ok(Some(if begun {
+            words
+        } else {
+            format!(
+                "{words}: it works on as many conversations as it may, and begins when you tell it to go on"
+            )
+        }))
     })
 }
 

@@ -3,6 +3,7 @@
 //! Keys are never shown: they have no `Debug`, are in no error and in no argument; they go to the address that
 //! they belong to, without redirects and without a proxy.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,13 @@ use serde_json::{Value, json};
 use super::error::{ChatError, Result};
 use super::sockets;
 use crate::paths::{Env, read_file};
+use crate::process;
 use crate::progress::Progress;
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same for a message: its hooks are done first, and OpenHands gives each of them a minute where nothing else is set.
+const HOOKS: Duration = Duration::from_secs(180);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
 /// The largest answer that is read.
@@ -110,12 +114,16 @@ struct Answer {
 
 impl Server {
     fn new(url: &str, pid: Option<i32>, key: Option<Key>) -> Self {
+        Self::with_patience(url, pid, key, PATIENCE)
+    }
+
+    fn with_patience(url: &str, pid: Option<i32>, key: Option<Key>, patience: Duration) -> Self {
         let config = ureq::Agent::config_builder()
             .proxy(None)
             .max_redirects(0)
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(patience))
             .user_agent("respool")
             .build();
         Self {
@@ -146,6 +154,15 @@ impl Server {
         conversation: &str,
         store: &Path,
     ) -> Result<Self> {
+        // a store can name any process: keys go to none of another user's
+        let owner = std::fs::symlink_metadata(store).map(|m| m.uid());
+        let user = process::user(pid);
+        if user != Some(0) && user != owner.ok() {
+            return Err(ChatError::server(
+                "the agent server",
+                format!("process {pid} is another user's than the conversation"),
+            ));
+        }
         let addresses = sockets::listening(pid, network)?;
         let env = environment(pid);
         let mut keys: Vec<Option<Key>> = Key::in_environment(&env).into_iter().map(Some).collect();
@@ -191,7 +208,12 @@ impl Server {
     }
 
     fn good(&self, answer: Answer) -> Result<Value> {
-        let detail = answer.body["detail"].as_str().unwrap_or_default();
+        let detail = &answer.body["detail"];
+        // of a request that it did not understand: a list
+        let detail = detail
+            .as_str()
+            .or_else(|| detail[0]["msg"].as_str())
+            .unwrap_or_default();
         match answer.status {
             200..=299 => Ok(answer.body),
             401 | 403 => Err(ChatError::server(
@@ -241,7 +263,7 @@ impl Server {
     pub(super) fn navigate(&self, conversation: &str, event: &str) -> Result<()> {
         let path = format!("/api/conversations/{}/navigate", plain(conversation)?);
         self.good(self.call("POST", &path, Some(&json!({"event_id": event})))?)?;
-        crate::process::fault_point("chat-navigated");
+        process::fault_point("chat-navigated");
         let told = self.told(conversation)?;
         if told.leaf_event_id.as_deref() == Some(event) {
             return Ok(());
@@ -249,13 +271,26 @@ impl Server {
         Err(ChatError::server(&self.url, "the head is not where it was to go"))
     }
 
-    /// Sends a message, and lets the agent work on it. (It answers when its hooks are done and the message is stored.)
-    pub(super) fn send(&self, conversation: &str, content: &[Value]) -> Result<()> {
+    /// Sends a message, and lets the agent work on it; false if it has the message, and cannot begin now. (It answers
+    /// when its hooks are done and the message is stored.)
+    pub(super) fn send(&self, conversation: &str, content: &[Value]) -> Result<bool> {
         let path = format!("/api/conversations/{}/events", plain(conversation)?);
         let message = json!({"role": "user", "content": content, "run": true});
-        let answer = self.good(self.call("POST", &path, Some(&message))?)?;
-        if answer["success"] == true {
-            return Ok(());
+        let before = self.told(conversation)?.leaf_event_id;
+        let patient = Self::with_patience(&self.url, self.pid, self.key.clone(), HOOKS);
+        let answer = match patient.call("POST", &path, Some(&message)) {
+            Ok(answer) => answer,
+            // it may have it all the same: sent again, it would be there twice
+            Err(e) => match self.told(conversation) {
+                Ok(told) if told.leaf_event_id != before => return Ok(true),
+                _ => return Err(ChatError::Unanswered(Box::new(e))),
+            },
+        };
+        if answer.status == 429 {
+            return Ok(false);
+        }
+        if self.good(answer)?["success"] == true {
+            return Ok(true);
         }
         Err(ChatError::server(&self.url, "it did not take the message"))
     }
@@ -355,6 +390,28 @@ mod tests {
         .collect();
         let keys: Vec<String> = Key::in_environment(&env).into_iter().map(|k| k.0).collect();
         assert_eq!(keys, ["a", "b", "c"]);
+    }
+
+    /// A lease is a file of the store: whoever wrote it must not get the user's keys.
+    #[test]
+    fn keys_go_to_no_process_of_another_user() {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "only root can start another user's process"
+        );
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut other = std::process::Command::new("setpriv")
+            .args(["--reuid", "65534", "--clear-groups", "sleep", "600"])
+            .spawn()
+            .expect("setpriv");
+        let pid = other.id() as i32;
+        while process::user(pid) == Some(0) {
+            std::thread::yield_now();
+        }
+        let e = Server::of_process(pid, None, &[], "x", dir.path()).expect_err("not asked");
+        other.kill().expect("killed");
+        other.wait().expect("ended");
+        assert!(e.to_string().contains("another user's"), "{e}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
 pub use openhands_lease::Owner;
 pub use openhands_roots::{is_server, served_by};
-pub use openhands_stand::{Format, Place, Stand, head_now};
+pub use openhands_stand::{Format, Place, Stand, head_now, leased_now};
 pub use openhands_v0::OpenHandsV0;
 pub use openhands_v1::OpenHandsV1;
 

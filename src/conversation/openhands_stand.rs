@@ -290,6 +290,12 @@ fn name(path: &Path) -> String {
         .unwrap_or_default()
 }
 
+/// True while the lease of a store holds: a server has it, or has just taken it.
+pub fn leased_now(store: &Path) -> bool {
+    let folder = Folder::open(store).ok().flatten();
+    folder.is_some_and(|f| openhands_lease::of(&f) == openhands_lease::Held::Yes)
+}
+
 /// The head and the status that `base_state.json` names now.
 pub fn head_now(store: &Path) -> Result<(Option<String>, Option<String>)> {
     let folder = Folder::open(store)?.ok_or_else(|| ConversationError::NotFound {

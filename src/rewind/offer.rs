@@ -214,6 +214,25 @@ fn not_tracked_already(desk: &Desk, path: &Path) -> Result<()> {
     })
 }
 
+/// Refuses a place that must not be tracked. With a home everything that its user has would go back: other projects,
+/// settings, other conversations.
+fn fit_place(path: &Path, home: &Path, reserved: &[Reserved]) -> Result<()> {
+    let home = home.canonicalize().unwrap_or_default();
+    let at_home = |what: &str| RewindError::Refused {
+        why: format!("{} {what} your home folder{}", shown_path(path), extent(path)),
+        path: Some(path.to_owned()),
+        hint: Some("track the project's own folder".into()),
+    };
+    if home == path {
+        return Err(at_home("is"));
+    }
+    check_place(path, reserved).map_err(|e| e.with_extent(path))?;
+    if home.starts_with(path) {
+        return Err(at_home("contains"));
+    }
+    Ok(())
+}
+
 /// Makes the plan; refuses a place that must not be tracked. `path`: see [`folder`]. `home`: the user's.
 /// Nothing is changed. What stands in the way is in the plan.
 pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn Progress) -> Result<Offer> {
@@ -239,7 +258,7 @@ pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn P
         });
     }
     if wish.vault == VaultKind::Copy {
-        check_place(path, &reserved(desk, None)).map_err(|e| e.with_extent(path))?;
+        fit_place(path, home, &reserved(desk, None))?;
         let plan = copy_plan(path, &desk.registry.copies(), desk.registry.settings(), progress)?;
         return Ok(Offer {
             wish,
@@ -255,19 +274,7 @@ pub fn offer(desk: &Desk, home: &Path, path: &Path, wish: Wish, progress: &dyn P
         .clone()
         .unwrap_or_else(|| desk.registry.default_image());
     let image = (way == Means::Copy).then_some(image);
-    let home = home.canonicalize().unwrap_or_default();
-    let at_home = |what: &str| RewindError::Refused {
-        why: format!("{} {what} your home folder{}", shown_path(path), extent(path)),
-        path: Some(path.to_owned()),
-        hint: Some("track the project's own folder".into()),
-    };
-    if home == path {
-        return Err(at_home("is"));
-    }
-    check_place(path, &reserved(desk, image.as_deref())).map_err(|e| e.with_extent(path))?;
-    if home.starts_with(path) {
-        return Err(at_home("contains"));
-    }
+    fit_place(path, home, &reserved(desk, image.as_deref()))?;
     let mut plan = track_plan(path, image.as_deref(), progress)?;
     let own = if is_root() {
         None

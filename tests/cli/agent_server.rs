@@ -168,8 +168,21 @@ impl Held {
             ("POST", "/events") if self.mode == "send-fails" => {
                 (500, json!({"detail": "Internal Server Error"}))
             }
+            // it goes away without an answer
+            ("POST", "/events") if self.mode == "send-lost" => (0, Value::Null),
             ("POST", "/events") => {
                 std::fs::write(self.dir.join("sent"), body.to_string()).expect("sent");
+                if self.mode == "send-taken" {
+                    self.base["leaf_event_id"] = json!("00000000-0000-4000-8000-0000000000aa");
+                    self.save();
+                    return (0, Value::Null);
+                }
+                if self.mode == "send-busy" {
+                    return (
+                        429,
+                        json!({"detail": "Message saved, but the conversation run limit was reached."}),
+                    );
+                }
                 Self::recorded("events")
             }
             ("POST", "/navigate") => self.navigate(body["event_id"].as_str().unwrap_or_default()),
@@ -219,6 +232,9 @@ fn serve(held: &mut Held, stream: TcpStream) -> std::io::Result<()> {
     reader.read_exact(&mut body)?;
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let (status, answer) = held.answer(method, path, key.as_deref(), &body);
+    if status == 0 {
+        return Ok(());
+    }
     let text = answer.to_string();
     let mut stream = reader.into_inner();
     write!(

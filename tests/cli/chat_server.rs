@@ -234,6 +234,27 @@ fn a_lease_of_another_host_is_respected() {
     );
 }
 
+/// A server that takes the store after it was found to be free is not gone behind: nothing is changed, and the next try
+/// asks it.
+#[test]
+fn a_server_that_comes_at_the_last_moment() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let (before, at) = (base(&lab), leaf(&lab));
+    let stopped = lab.stopped_at("chat-alone", &["--yes", "rewind", "2", "--both"]);
+    let _fake = Fake::start(&lab.store(), lab.dir(), "", VARIABLE);
+    let a = stopped.go_on();
+    assert_eq!(a.code, Some(1), "{}", a.text());
+    assert!(
+        a.text().contains("has just taken it") && a.text().contains("everything is as it was"),
+        "{}",
+        a.text()
+    );
+    assert_eq!((base(&lab), leaf(&lab), lab.read("f")), (before, at, "4".into()));
+    done(&lab, &["--yes", "rewind", "2"]);
+    assert_eq!(lab.read("f"), "1");
+}
+
 /// SIGKILL while the server moves the head: the next command that writes finishes it, or takes the files back.
 #[test]
 fn killed_between_files_and_server() {

@@ -27,6 +27,12 @@ fn p071_folders_of_the_system_homes_and_respools_own() {
     }
     // the invoking user's home, wherever it is
     refused(&lab, &lab.dir().join("home"), "your home");
+    let home = lab.dir().join("home");
+    let said = lab.fails(
+        3,
+        &["--yes", "track", home.to_str().expect("UTF-8"), "--vault", "copy"],
+    );
+    assert!(said.contains("is your home"), "{said}");
     // and how much that would be
     std::fs::write(lab.dir().join("home/large"), vec![1; 3 << 20]).expect("write");
     refused(&lab, &lab.dir().join("home"), "files and folders, 3.");

@@ -148,6 +148,38 @@ fn what_could_not_be_sent_is_kept_and_the_rewind_can_be_undone() {
     assert_eq!(lab.read("f"), "4");
 }
 
+/// No answer: where the conversation shows that the message was taken it was sent, else that is not known, and said; a
+/// server that has it and cannot begin says so.
+#[test]
+fn no_answer_is_no_refusal() {
+    let (lab, _fake) = served("send-taken");
+    let doc = done(&lab, &["--yes", "rewind", "2", "--resend", "better"]);
+    assert_eq!(doc["resent"], json!(true), "{doc}");
+    assert_eq!(drafts(&lab), Vec::<PathBuf>::new());
+    drop(lab);
+
+    let (lab, fake) = served("send-lost");
+    let a = whole(&lab, &["--yes", "rewind", "2", "--resend", "better"]);
+    assert_eq!((a.code, fake.sent()), (Some(1), None), "{}", a.text());
+    for word in ["may have been taken", "before you send it again"] {
+        assert!(a.text().contains(word), "{}", a.text());
+    }
+    assert_eq!(drafts(&lab).len(), 1);
+    drop(lab);
+
+    let (lab, fake) = served("send-busy");
+    let doc = done(&lab, &["--yes", "rewind", "2", "--resend", "better"]);
+    assert_eq!(
+        (&doc["resent"], fake.sent().is_some()),
+        (&json!(true), true),
+        "{doc}"
+    );
+    assert!(
+        doc["notes"].to_string().contains("begins when you tell it"),
+        "{doc}"
+    );
+}
+
 /// Without a server the agent's own command is told; nothing is started behind the user's back.
 #[test]
 fn without_a_server_the_command_is_told() {

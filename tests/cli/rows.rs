@@ -183,3 +183,38 @@ fn p118_what_another_conversation_did_is_named() {
     assert_eq!(code, 0, "{doc}");
     assert_eq!(told(&doc["plan"]), [line(&a.id, "b2.txt")]);
 }
+
+/// P153 P155: the night that summer time ends, and a clock that is set back by an hour: OpenHands writes local time
+/// without a zone. The order is the store's, each message has its own checkpoint, and goes back to what was before it.
+#[test]
+fn p153_p155_clocks_change_no_order() {
+    for style in [Style::Renamed, Style::InPlace] {
+        let t = Tracked::new();
+        let mut store = Store::new(&t, 1, style);
+        let times = ["01:30:00", "02:30:00", "02:30:00", "01:59:00", "02:30:00"];
+        for (n, time) in times.iter().enumerate() {
+            let said = hook(&t, &store, "UserPromptSubmit", Some("again"));
+            store.hook_ran("UserPromptSubmit", &said);
+            let content = json!([{"type": "text", "text": "again"}]);
+            let message = json!({"timestamp": format!("2026-10-25T{time}.000000"),
+                "llm_message": {"role": "user", "content": content}});
+            store.event("MessageEvent", "user", message);
+            store.action();
+            std::fs::write(t.workspace().join("turn"), n.to_string()).expect("the agent's");
+            store.status("finished");
+            hook(&t, &store, "Stop", None);
+        }
+        let rows = rows(&t, &store);
+        let numbers: Vec<&Value> = rows.iter().map(|r| &r["message"]).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5], "{rows:?}");
+        let ids: std::collections::HashSet<String> =
+            rows.iter().map(|r| r["checkpoint"]["id"].to_string()).collect();
+        assert_eq!(ids.len(), 5, "{style:?} {rows:?}");
+        for n in (2..=5).rev() {
+            let (code, said) = t.run(&["--yes", "-c", &store.id, "rewind", &format!("m{n}"), "--files"]);
+            assert_eq!(code, 0, "{style:?} m{n}: {said}");
+            let turn = std::fs::read_to_string(t.workspace().join("turn")).expect("read");
+            assert_eq!(turn, (n - 2).to_string(), "{style:?} m{n}");
+        }
+    }
+}

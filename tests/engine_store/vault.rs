@@ -81,6 +81,7 @@ fn checkpoints_keep_each_state_and_everything_said_of_them() {
     assert_eq!(v.checkpoints().expect("list")[1].meta.label, None);
 }
 
+/// P155: by the sequence, whatever the clock does.
 #[test]
 fn a_clock_that_stands_back_is_marked_and_the_order_stays() {
     let b = BtrfsBox::new();
