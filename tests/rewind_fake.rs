@@ -15,6 +15,7 @@ use respool::rewind::run::{Ground, Order};
 use respool::rewind::undo::{redo_order, undo_order};
 use respool::rewind::{OperationKind, OperationState, Outcome, RewindError};
 use respool::sandbox::freeze::{Freeze, FreezeError, Frozen, NoWriters};
+use respool::sandbox::parts::NoContainers;
 
 struct Rig {
     vault: MemoryVault,
@@ -70,6 +71,7 @@ impl Rig {
             vault: &self.vault,
             log: &self.log,
             freeze,
+            containers: &NoContainers,
             workspace: Path::new("/w"),
         }
     }

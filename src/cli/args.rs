@@ -344,6 +344,10 @@ pub struct TrackArgs {
     /// Reserve the whole size of a new image on the host's disk.
     #[arg(long)]
     pub preallocate: bool,
+    /// A container that goes with it: its root file system is in each checkpoint, and goes back with the workspace. May
+    /// be named again for a workspace that is tracked already.
+    #[arg(long = "container", value_name = "NAME")]
+    pub containers: Vec<String>,
 }
 
 /// Arguments of `undo` and `redo`.

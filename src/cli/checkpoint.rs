@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::app::App;
 use super::output::{Done, Failure};
 use crate::engine::{CheckpointKind, How, NewCheckpoint, PartKind};
 use crate::failure::Kind;
 use crate::rewind::tools::Tools;
+use crate::sandbox::parts::outlook::Outlook;
 use crate::text::{json_path, shown_path};
 use crate::timeline::select;
 
@@ -47,7 +48,9 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         let path = json_path(&site.path().join(p)).0;
         parts.push(json!({"kind": PartKind::Workspace, "path": path, "covered": false, "reason": reason(p)}));
     }
+    let outlook = site.outlook(None)?;
     if app.global.dry_run {
+        parts.extend(outlook.iter().flat_map(|c| container(c, c.stays.as_deref())));
         let doc = json!({"plan": {"steps": [format!("take a checkpoint of {}", shown_path(site.path()))], "parts": parts}});
         return app.out.result(&doc, || {
             format!("would take a checkpoint of {}\n", shown_path(site.path()))
@@ -60,16 +63,51 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
     let started = Instant::now();
     let taken = tools.checkpoint(&new)?;
     let ms = started.elapsed().as_millis() as u64;
+    let kept = &taken.meta.elsewhere;
+    for c in &outlook {
+        let missing = kept
+            .iter()
+            .find(|e| e.name == c.name)
+            .and_then(|e| e.missing.as_deref());
+        parts.extend(container(c, missing));
+    }
     let doc = json!({
         "checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms, "atomic": !site.copied(),
+        "pause_ms": taken.meta.pause_ms,
     });
     app.out.result(&doc, || {
         let mut text = format!("{}  ({ms} ms)\n", taken.meta.id);
         for p in &not_covered {
             text += &format!("not covered: {} ({})\n", shown_path(p), reason(p));
         }
+        for e in kept {
+            let name = crate::text::shown(&e.name);
+            text += &match (&e.missing, taken.meta.pause_ms) {
+                (Some(why), _) => format!("not covered: container {name} ({why})\n"),
+                (None, Some(ms)) => format!("with container {name}, paused for {ms} ms\n"),
+                (None, None) => format!("with container {name}\n"),
+            };
+        }
         text
     })
+}
+
+/// The rows of a container: its root file system, and what else it has.
+fn container(c: &Outlook, missing: Option<&str>) -> Vec<Value> {
+    let mut out = vec![
+        json!({"kind": PartKind::Container, "path": c.name, "covered": missing.is_none(),
+        "reason": missing, "technique": c.technique}),
+    ];
+    for b in c.beside.iter().filter(|b| !b.covered) {
+        let kind = if b.kind == "volume" {
+            PartKind::DockerVolume
+        } else {
+            PartKind::Container
+        };
+        out.push(json!({"kind": kind, "path": b.at, "covered": false,
+            "reason": format!("container {}: {} ({})", crate::text::shown(&c.name), b.what, b.kind)}));
+    }
+    out
 }
 
 /// Gives a checkpoint a label.

@@ -1,49 +1,150 @@
 //! `respool docker status`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::app::App;
 use super::output::Done;
-use crate::sandbox::docker::{Container, containers};
+use crate::engine::subvolume;
+use crate::sandbox::bind;
+use crate::sandbox::docker::locate::locate;
+use crate::sandbox::docker::{ContainerMount, Engine, Inspect, Verdict, containers};
+use crate::sandbox::parts;
+use crate::sandbox::registry::Census;
 use crate::text::{shown, shown_path};
 
-/// Shows the containers, and what of each is covered today: the folders of the host that it has mounted and
-/// that lie in a tracked workspace. Root file systems and volumes are not.
-pub fn status(app: &App) -> Done {
-    let list = containers()?;
-    let rows: Vec<_> = list
-        .iter()
-        .map(|c| {
-            let mounts: Vec<_> = c
-                .mounts
-                .iter()
-                .map(|m| {
-                    let covered = m.kind == "bind" && app.desk.registry.find(&m.source).is_ok_and(|s| s.is_some());
-                    json!({"kind": m.kind, "source": shown_path(&m.source), "destination": shown_path(&m.destination),
-                           "writable": m.writable, "covered": covered})
-                })
-                .collect();
-            json!({"id": c.id, "name": c.name, "image": c.image, "state": c.state, "flavour": c.flavour,
-                   "conversation": c.conversation, "root_covered": false, "mounts": mounts})
-        })
-        .collect();
-    app.out.result(&rows, || {
-        if list.is_empty() {
-            return "no containers\n".into();
-        }
-        list.iter().map(line).collect()
-    })
+/// What is known of one container.
+pub struct Row {
+    /// The container.
+    pub container: Inspect,
+    /// How its files can be kept, and why.
+    pub verdict: Verdict,
+    /// The workspace of the sandbox that it is a part of.
+    sandbox: Option<String>,
+    /// Subvolumes in its root: in no checkpoint.
+    nested: Vec<String>,
+    /// What it has mounted, and whether a checkpoint has that.
+    mounts: Vec<(ContainerMount, bool)>,
 }
 
-fn line(c: &Container) -> String {
-    let mut text = format!(
-        "{} ({}, {})\n  its root file system: not covered\n",
-        shown(&c.name),
-        shown(&c.image),
-        shown(&c.state)
-    );
-    for m in &c.mounts {
-        text += &format!("  {} at {}\n", shown_path(&m.source), shown_path(&m.destination));
+/// The containers of all sandboxes: id, name, and the workspace.
+fn owned(app: &App) -> Vec<(String, String, String)> {
+    let Ok(Census {
+        sandboxes, copies, ..
+    }) = app.desk.registry.all()
+    else {
+        return Vec::new();
+    };
+    let all = sandboxes
+        .into_iter()
+        .map(|(_, l)| l)
+        .chain(copies.into_iter().map(|(_, l)| l));
+    let tracked = all.filter_map(|l| l.record.ok()).filter(|r| r.tracked);
+    tracked
+        .flat_map(|r| {
+            let path = shown_path(&r.path);
+            parts::containers(&r)
+                .into_iter()
+                .map(move |c| (c.id, c.name, path.clone()))
+        })
+        .collect()
+}
+
+fn row(app: &App, engine: &Engine, container: Inspect, owned: &[(String, String, String)]) -> Row {
+    let located = locate(engine, &container, None);
+    let nested = located.as_ref().map(|l| {
+        let folder = bind::open_folder(&l.path).and_then(subvolume::nested);
+        let paths = folder
+            .unwrap_or_default()
+            .into_iter()
+            .map(|n| shown_path(&n.path));
+        paths.collect()
+    });
+    let covered = |m: &ContainerMount| app.desk.registry.find(&m.source).is_ok_and(|s| s.is_some());
+    let mounts = container.mounts.iter().map(|m| (m.clone(), covered(m))).collect();
+    let is = |(id, name, _): &&(String, String, String)| *id == container.id || *name == container.name;
+    Row {
+        sandbox: owned.iter().find(is).map(|o| o.2.clone()),
+        nested: nested.unwrap_or_default(),
+        verdict: located.map_or_else(|v| v, |l| l.verdict),
+        mounts,
+        container,
     }
-    text
+}
+
+/// All containers, each with how it can be covered.
+pub fn rows(app: &App) -> Result<Vec<Row>, crate::sandbox::docker::DockerError> {
+    let (engine, list) = containers()?;
+    let owned = owned(app);
+    Ok(list.into_iter().map(|c| row(app, &engine, c, &owned)).collect())
+}
+
+impl Row {
+    fn json(&self) -> Value {
+        let c = &self.container;
+        let mounts: Vec<Value> = self
+            .mounts
+            .iter()
+            .map(|(m, covered)| {
+                json!({"kind": m.kind, "name": m.name, "source": shown_path(&m.source),
+                       "destination": shown_path(&m.destination), "writable": m.writable, "covered": covered})
+            })
+            .collect();
+        let tmpfs: Vec<String> = c.tmpfs.iter().map(|p| shown_path(p)).collect();
+        json!({"id": c.id, "name": c.name, "image": c.image_name, "state": c.state, "flavour": c.flavour,
+               "conversation": c.conversation, "sandbox": self.sandbox, "root_covered": self.sandbox.is_some(),
+               "technique": self.verdict.technique, "why": self.verdict.why, "better": self.verdict.better,
+               "auto_remove": c.auto_remove, "nested": self.nested, "mounts": mounts, "tmpfs": tmpfs})
+    }
+
+    fn text(&self) -> String {
+        let c = &self.container;
+        let name = shown(&c.name);
+        let mut out = format!("{name} ({}, {})\n", shown(&c.image_name), c.state.word());
+        if let Some(id) = &c.conversation {
+            out += &format!("  serves conversation {}\n", shown(id));
+        }
+        out += &match &self.sandbox {
+            Some(path) => format!("  its root file system: covered with {path}\n"),
+            None if self.verdict.technique.covers() => {
+                format!(
+                    "  its root file system: not covered; to cover it: respool track DIR --container {name}\n"
+                )
+            }
+            None => "  its root file system: cannot be covered\n".to_owned(),
+        };
+        out += &format!("  {}: {}\n", self.verdict.technique.word(), self.verdict.why);
+        if let Some(better) = &self.verdict.better {
+            out += &format!("  better: {better}\n");
+        }
+        if c.auto_remove {
+            out += "  started with --rm: it is gone once it is stopped, so it is restarted instead\n";
+        }
+        for (m, covered) in &self.mounts {
+            let word = if *covered { "covered" } else { "not covered" };
+            let what = m
+                .name
+                .as_ref()
+                .map_or_else(|| shown_path(&m.source), |n| format!("volume {}", shown(n)));
+            out += &format!("  {what} at {}: {word}\n", shown_path(&m.destination));
+        }
+        for path in &c.tmpfs {
+            out += &format!("  {} is in memory: never covered\n", shown_path(path));
+        }
+        for path in &self.nested {
+            out += &format!("  {path} is a subvolume in it: not covered\n");
+        }
+        out
+    }
+}
+
+/// Shows the containers, and what of each is covered.
+pub fn status(app: &App) -> Done {
+    let rows = rows(app)?;
+    let doc: Vec<Value> = rows.iter().map(Row::json).collect();
+    app.out.result(&doc, || {
+        if rows.is_empty() {
+            return "no containers\n".into();
+        }
+        rows.iter().map(Row::text).collect()
+    })
 }

@@ -14,10 +14,9 @@ use super::run::folders;
 use crate::engine::nodes::Loops;
 use crate::failure::Kind;
 use crate::rewind::track::{Means, means};
-use crate::sandbox::docker::containers;
 use crate::sandbox::foreground::find_program;
 use crate::sandbox::inside::PROGRAMS;
-use crate::text::{shell_word, shown, shown_path, size};
+use crate::text::{count, shell_word, shown, shown_path, size};
 use crate::watch::agent::Agent;
 use crate::watch::hooks::{HookError, State as Hooked, Status, status};
 
@@ -276,6 +275,37 @@ const PLATFORMS: &[(&str, &str)] = &[
     ("macOS, Windows", "not supported"),
 ];
 
+/// How each container can be covered.
+fn docker(app: &App) -> Check {
+    let rows = match super::docker::rows(app) {
+        Ok(rows) => rows,
+        Err(e) => {
+            return check(
+                "docker",
+                false,
+                false,
+                e.to_string(),
+                "only needed for agents in containers",
+            );
+        }
+    };
+    let each = rows.iter().map(|r| {
+        let better = r
+            .verdict
+            .better
+            .as_ref()
+            .map_or_else(String::new, |b| format!("; better: {b}"));
+        let (name, word) = (shown(&r.container.name), r.verdict.technique.word());
+        format!("\n       {name}: {word}: {}{better}", r.verdict.why)
+    });
+    let detail = format!(
+        "{}{}",
+        count(rows.len() as u64, "container"),
+        each.collect::<String>()
+    );
+    check("docker", false, true, detail, "")
+}
+
 fn all(app: &App) -> Vec<Check> {
     let root = rustix::process::geteuid().is_root();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -311,17 +341,7 @@ fn all(app: &App) -> Vec<Check> {
         checks.push(pools(app));
     }
     checks.extend([agents(app), conversations(app), hooks(app), terminal()]);
-    let docker = containers();
-    let detail = docker
-        .as_ref()
-        .map_or_else(ToString::to_string, |c| format!("{} containers", c.len()));
-    checks.push(check(
-        "docker",
-        false,
-        docker.is_ok(),
-        detail,
-        "only needed for agents in containers",
-    ));
+    checks.push(docker(app));
     checks
 }
 

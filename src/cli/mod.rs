@@ -46,6 +46,7 @@ use output::{Done, Failure, Output, complain};
 
 use crate::config::run::{AS_COMMAND, become_and_run};
 use crate::failure::Kind;
+use crate::sandbox::parts::pause;
 use crate::sandbox::{foreground, freeze};
 
 /// Runs one command; the exit code of the process.
@@ -54,6 +55,12 @@ pub fn run() -> ExitCode {
     // no command of the user: in no help, in no completion
     if args.get(1).is_some_and(|a| a == freeze::THAW_COMMAND) {
         return match freeze::thaw_helper() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    if args.get(1).is_some_and(|a| a == pause::UNPAUSE_COMMAND) {
+        return match pause::unpause_helper() {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };

@@ -155,8 +155,17 @@ fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan, draft: Op
 }
 
 fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
+    let each = o.containers.iter().map(|c| {
+        let doc = json!({"changed": c.changed, "technique": c.technique, "state": c.state});
+        (c.name.clone(), doc)
+    });
+    let containers: serde_json::Map<String, serde_json::Value> = each.collect();
+    let mut restored = json!({"workspace": {"changed": o.changed}});
+    if !containers.is_empty() {
+        restored["container"] = containers.into();
+    }
     let doc = json!({
-        "operation": o.operation, "safety": o.safety, "restored": {"workspace": {"changed": o.changed}},
+        "operation": o.operation, "safety": o.safety, "restored": restored,
         "verified": o.verified, "chat": o.chat, "chat_reason": plan.chat_reason, "resent": o.resent,
         "notes": o.notes,
     });
@@ -171,6 +180,9 @@ fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
             },
             if kind == OperationKind::Undo { "redo" } else { "undo" }
         );
+        for c in &o.containers {
+            text += &format!("container {} went back, too, checked: no difference\n", crate::text::shown(&c.name));
+        }
         for n in &o.notes {
             text += &format!("{n}\n");
         }

@@ -1,5 +1,7 @@
 //! `respool track` and `respool untrack`.
 
+mod container;
+
 use std::path::Path;
 
 use serde_json::json;
@@ -36,15 +38,33 @@ fn wish(app: &App, args: &TrackArgs) -> Result<Wish, Failure> {
     })
 }
 
-/// Puts a workspace under respool.
+/// Puts a workspace under respool, and containers with it.
 pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(&app.cwd.join(&args.dir))?;
+    let containers = container::offers(&args.containers)?;
+    if !containers.is_empty()
+        && let Some(site) = container::tracked(app, &path)?
+    {
+        if app.global.dry_run {
+            let steps: Vec<String> = containers.iter().map(container::step).collect();
+            let doc = json!({"plan": {"steps": steps}});
+            return app
+                .out
+                .result(&doc, || steps.iter().map(|s| format!("would {s}\n")).collect());
+        }
+        let attached = container::attach(app, site, &containers)?;
+        let (shown, exact) = json_path(&path);
+        let doc = json!({"sandbox": attached.sandbox, "vault": attached.vault, "path": shown, "path_b64": exact,
+            "containers": attached.rows});
+        return app.out.result(&doc, || attached.text);
+    }
     let wish = wish(app, args)?;
     let vault = wish.vault;
     permitted(&app.desk, vault, &path)?;
     recover_adoptions_first(app, &path)?;
     let mut offer = offer(&app.desk, &app.who.home, &path, wish, &app.bar())?;
     offer.plan.only_of = app.global.behalf.map(|b| b.uid).filter(|uid| *uid != 0);
+    offer.plan.steps.extend(containers.iter().map(container::step));
     if app.global.dry_run {
         return app
             .out
@@ -53,9 +73,15 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     let tracked = asked(app, &offer)?;
     let (shown, exact) = json_path(&path);
     let id = &tracked.record.id;
-    let doc = json!({"sandbox": id, "vault": vault.word(), "path": shown, "path_b64": exact});
-    app.out
-        .result(&doc, || format!("tracked as {id}\n{}", next_steps(app, vault)))?;
+    let mut doc = json!({"sandbox": id, "vault": vault.word(), "path": shown, "path_b64": exact});
+    let mut text = format!("tracked as {id}\n");
+    if !containers.is_empty() {
+        let site = app.desk.site_at(&path)?;
+        let attached = container::attach(app, site, &containers)?;
+        doc["containers"] = attached.rows.into();
+        text += &attached.text;
+    }
+    app.out.result(&doc, || text + &next_steps(app, vault))?;
     if offer.plan.means != Means::Adopt {
         enter_again(app, &offer.plan.blockers, "old, now empty folder");
     }

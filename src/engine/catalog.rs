@@ -143,7 +143,42 @@ pub(crate) fn read_xattr(fd: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>
     }
 }
 
+/// True for the id of a vault of another part than a workspace: `ct-` and letters and digits. It lies beside the
+/// sandboxes, and is none.
+pub(crate) fn valid_part(id: &str) -> bool {
+    let rest = id.strip_prefix("ct-").unwrap_or_default();
+    !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
 impl SandboxDir {
+    /// The vault of another part than a workspace; `None` if there is none.
+    pub fn open_part(pool: &Pool, id: &str) -> Result<Option<Self>> {
+        let (all, path) = sandboxes(pool)?;
+        let path = path.join(id);
+        if !valid_part(id) {
+            return Err(EngineError::NoPath { path });
+        }
+        match open_dir(&all, id) {
+            Ok(fd) => Ok(Some(Self {
+                id: id.to_owned(),
+                fd,
+                path,
+            })),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(e) => Err(EngineError::io("open", &path)(e)),
+        }
+    }
+
+    /// As [`SandboxDir::open_part`], made if it is not there.
+    pub fn make_part(pool: &Pool, id: &str) -> Result<Self> {
+        if let Some(dir) = Self::open_part(pool, id)? {
+            return Ok(dir);
+        }
+        let (all, path) = sandboxes(pool)?;
+        super::pool::make_folder(&all, id, &path)?;
+        Self::open_part(pool, id)?.ok_or_else(|| EngineError::NoPath { path: path.join(id) })
+    }
+
     /// Opens the directory of a sandbox.
     pub fn open(pool: &Pool, id: &str) -> Result<Self> {
         let path = pool.base_path().join("s").join(id);

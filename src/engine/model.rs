@@ -81,6 +81,20 @@ pub enum PartKind {
     Conversation,
 }
 
+/// A part of a checkpoint that is kept in a vault of its own, beside that of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// What it is.
+    pub kind: PartKind,
+    /// The id of its vault.
+    pub vault: String,
+    /// What it is called (hostile).
+    pub name: String,
+    /// Why this checkpoint does not have it, one harmless line; `None` if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
 /// Who asked for a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -136,6 +150,12 @@ pub struct CheckpointMeta {
     /// The clock stood before that of the previous checkpoint.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clock_back: bool,
+    /// The parts that are kept in vaults of their own, and those that could not be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<Elsewhere>,
+    /// How long containers were paused for it, milliseconds: known to who took it, not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<u64>,
 }
 
 /// What the caller says of a checkpoint to be taken; the vault adds id, sequence, time and parts.
@@ -160,6 +180,12 @@ pub struct NewCheckpoint {
     /// It must cover what this checkpoint covers, whatever is left out of others now: what a restore to that
     /// one may change.
     pub like: Option<CheckpointId>,
+    /// The id that it gets; a new one if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<CheckpointId>,
+    /// See [`CheckpointMeta::elsewhere`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 impl NewCheckpoint {
@@ -175,6 +201,8 @@ impl NewCheckpoint {
             late: None,
             operation: None,
             like: None,
+            id: None,
+            elsewhere: Vec::new(),
         }
     }
 }

@@ -14,6 +14,8 @@
 //! <base>/s/<sandbox id>/snaps/<..>/workspace          the read-only snapshot, named by the part's kind
 //! <base>/s/<sandbox id>/tmp/<pid>-<random>/tree       a snapshot of "now"; its directory is locked (flock)
 //!                                                     by the process that reads it
+//! <base>/s/<part id>/                                 the same (snaps, tmp) of a container: its snapshots must be on
+//!                                                     the file system that it is on
 //! <base>/s/<sandbox id>/ops/ journal lock cache/      the operations of the room `rewind`
 //! ```
 //! The pool is mounted at `<state dir>/mnt/<file system id>`, a folder that only root may enter.
@@ -35,7 +37,7 @@ use super::{EngineError, Result, image, ioctl, mounts, space, subvolume};
 use crate::text;
 
 pub use format::FORMAT;
-pub(super) use place::make_folder;
+pub(crate) use place::make_folder;
 pub use status::{CheckReport, PoolStatus, check_image, peek};
 
 use place::{

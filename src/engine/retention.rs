@@ -55,6 +55,8 @@ mod tests {
             late: None,
             operation: None,
             clock_back: false,
+            elsewhere: Vec::new(),
+            pause_ms: None,
         };
         Checkpoint {
             meta,

@@ -15,6 +15,7 @@ use super::error::{Result, RewindError};
 use super::{Operation, OperationKind, OperationState};
 use crate::durable::replace_file;
 use crate::engine::{CheckpointId, Selection, random_id};
+use crate::sandbox::parts::Turn;
 use crate::text::ExactPath;
 
 /// How far an operation has come.
@@ -81,6 +82,9 @@ pub struct Record {
     /// Why it failed.
     #[serde(default)]
     pub error: Option<String>,
+    /// The containers that go through it, as they were before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<Turn>,
 }
 
 impl Record {
@@ -103,6 +107,7 @@ impl Record {
             aside: None,
             folder: None,
             error: None,
+            containers: Vec::new(),
         }
     }
 

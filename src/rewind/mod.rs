@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::chat::Talk;
 use crate::engine::{Change, CheckpointId};
 use crate::packages::Summary;
+use crate::sandbox::parts::turn::Rewound;
 use crate::text;
 
 /// Why a rewind cannot be done as it is, or what must be decided first.
@@ -133,6 +134,9 @@ pub struct Outcome {
     pub resent: bool,
     /// What the user should know, harmless lines (a shell to `cd` again, a holder that was paused).
     pub notes: Vec<String>,
+    /// The containers that went back, too.
+    #[serde(default)]
+    pub containers: Vec<Rewound>,
 }
 
 fn chat_word<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<&'static str, D::Error> {

@@ -9,6 +9,7 @@ use crate::chat::Shell;
 use crate::engine::{Change, CheckpointId, Counts, Difference};
 use crate::packages::Summary;
 use crate::sandbox::holders::Holder;
+use crate::sandbox::parts::outlook::Outlook;
 use crate::text::{count, shown, shown_path, size};
 
 /// What a plan is made of.
@@ -50,6 +51,8 @@ pub struct Facts {
     pub low_space: Option<u64>,
     /// The paths asked for, if not all.
     pub paths: Option<Vec<PathBuf>>,
+    /// What becomes of the containers; none where only paths are asked for.
+    pub containers: Vec<Outlook>,
 }
 
 /// True if `path` is `root` or below it.
@@ -112,6 +115,7 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
         });
     }
     out.extend(left_behind(&facts.shells));
+    facts.containers.iter().for_each(|c| of_container(c, &mut out));
     let is_shell = |h: &&Holder| facts.shells.iter().any(|s| s.pid == h.pid);
     let others: Vec<Holder> = facts.holders.iter().filter(|h| !is_shell(h)).cloned().collect();
     out.extend(bystanders(&others));
@@ -171,6 +175,42 @@ fn left_behind(shells: &[Shell]) -> Vec<Blocker> {
     servers.into_iter().map(line).collect()
 }
 
+/// What is to be known of a container.
+fn of_container(c: &Outlook, out: &mut Vec<Blocker>) {
+    let name = shown(&c.name);
+    let mut tell = |kind, what, stops| {
+        out.push(Blocker {
+            kind,
+            pid: None,
+            what,
+            stops,
+        });
+    };
+    if let Some((why, hint)) = &c.refused {
+        let hint = hint.as_ref().map_or_else(String::new, |h| format!("; {h}"));
+        tell("container", format!("container {name}: {why}{hint}"), true);
+    }
+    if let Some(why) = &c.stays {
+        tell(
+            "container",
+            format!("container {name} stays as it is: {why}"),
+            false,
+        );
+    }
+    for b in &c.beside {
+        let word = if b.covered {
+            "covered with the workspace"
+        } else {
+            "not covered: it stays as it is"
+        };
+        tell(
+            "volume",
+            format!("container {name}: {} at {}: {word}", b.what, b.at),
+            false,
+        );
+    }
+}
+
 /// Programs that only stand in the workspace, in one line: nothing is done to them. Those of the user's own
 /// terminal and respool itself are not told.
 fn bystanders(holders: &[Holder]) -> Option<Blocker> {
@@ -222,6 +262,7 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
         count(counts.total(), "path")
     ));
     steps.push("check every path and attribute against the checkpoint".into());
+    steps.extend(facts.containers.iter().flat_map(|c| c.steps.iter().cloned()));
     if held > 0 {
         steps.push("let the paused processes go on".into());
     }

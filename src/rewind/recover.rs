@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Result, RewindError};
 use super::journal::{Lock, Phase, Record};
-use super::run::Ground;
+use super::run::{Ground, order_target};
 use super::{OperationKind, OperationState};
 use crate::engine::State;
 use crate::progress::Progress;
@@ -64,7 +64,7 @@ impl Ground<'_> {
                 let cause = RewindError::NoOperation(
                     record.error.clone().unwrap_or_else(|| "it was cut short".into()),
                 );
-                let mut frozen = self.freeze.freeze()?;
+                let mut frozen = self.quiet(&record)?;
                 match self.take_back(&mut record, &mut frozen, cause) {
                     RewindError::RolledBack { .. } => How::RolledBack,
                     other => return Err(other),
@@ -73,6 +73,7 @@ impl Ground<'_> {
             Phase::Chat => How::Waits,
             // no safety checkpoint is recorded: nothing had been changed
             _ => {
+                self.containers.resume(&record.containers)?;
                 self.log.close(&mut record, OperationState::RolledBack)?;
                 How::RolledBack
             }
@@ -81,11 +82,17 @@ impl Ground<'_> {
     }
 
     fn finish_or_take_back(&self, record: &mut Record, progress: &dyn Progress) -> Result<How> {
-        let mut frozen = self.freeze.freeze()?;
+        let mut frozen = self.quiet(record)?;
         // somebody may have worked here since the crash: that must not be lost
         let left = State::Checkpoint(self.safety(record)?);
-        match self.restore_and_check(record, &left, &mut frozen, progress) {
-            Ok(_) => {
+        let mut forward = || -> Result<()> {
+            self.restore_and_check(record, &left, &mut frozen, progress)?;
+            self.containers_back(record, &order_target(record)?, progress)?;
+            self.containers.resume(&record.containers)?;
+            Ok(())
+        };
+        match forward() {
+            Ok(()) => {
                 self.finish(record)?;
                 Ok(How::Finished)
             }

@@ -10,10 +10,14 @@ use super::error::{Result, RewindError};
 use super::journal::{Lock, Log, Phase, Record};
 use super::{OperationKind, OperationState, Outcome};
 use crate::engine::vault::Vault;
-use crate::engine::{CheckpointId, CheckpointKind, EngineError, How, NewCheckpoint, Selection, State};
+use crate::engine::{
+    CheckpointId, CheckpointKind, CheckpointMeta, EngineError, How, NewCheckpoint, Selection, State,
+};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::freeze::{Freeze, Frozen};
+use crate::sandbox::parts::Turns;
+use crate::sandbox::parts::turn::Rewound;
 use crate::text::shown;
 
 /// How long a writing command waits for another one.
@@ -30,6 +34,8 @@ pub struct Ground<'a> {
     pub log: &'a Log,
     /// How its writers are stopped.
     pub freeze: &'a dyn Freeze,
+    /// Its containers.
+    pub containers: &'a dyn Turns,
     /// The workspace, for messages.
     pub workspace: &'a Path,
 }
@@ -61,19 +67,22 @@ impl Ground<'_> {
 
     /// Does it. The caller holds the lock, and has recovered what a crash left.
     pub fn run(&self, _lock: &Lock, order: &Order, progress: &dyn Progress) -> Result<Outcome> {
-        self.usable(&order.target)?;
+        let target = self.usable(&order.target)?;
         let mut record = Record::new(order.kind);
         record.target = Some(order.target.clone());
         record.words = Some(order.words.clone());
         record.of.clone_from(&order.of);
         record.chat.clone_from(&order.chat);
         record.set_selection(&order.selection);
+        if order.selection == Selection::All {
+            record.containers = self.containers.turns(&order.target, &target.elsewhere)?;
+        }
         self.log.begin(&mut record)?;
         fault_point("rewind-planned");
         progress.step("stopping writers", 0, 0);
-        let mut frozen = match self.freeze.freeze() {
+        let mut frozen = match self.quiet(&record) {
             Ok(frozen) => frozen,
-            Err(cause) => return Err(self.take_back(&mut record, &mut Frozen::default(), cause.into())),
+            Err(cause) => return Err(self.take_back(&mut record, &mut Frozen::default(), cause)),
         };
         fault_point("rewind-frozen");
         // writers stay stopped until the record is closed, whichever way it goes
@@ -99,7 +108,7 @@ impl Ground<'_> {
             fault_point("rewind-settled");
             return Ok(());
         }
-        let mut frozen = self.freeze.freeze()?;
+        let mut frozen = self.quiet(&record)?;
         let cause = RewindError::NoOperation(why.to_owned());
         match self.take_back(&mut record, &mut frozen, cause) {
             RewindError::RolledBack { .. } => Ok(()),
@@ -107,8 +116,17 @@ impl Ground<'_> {
         }
     }
 
+    /// Stops what writes. Containers first: a process that is stopped by itself would not hear that it is to end.
+    /// Those that must not be stopped last: what is in a paused one does not stop by itself.
+    pub(super) fn quiet(&self, record: &Record) -> Result<Frozen> {
+        self.containers.stop(&record.containers)?;
+        let frozen = self.freeze.freeze()?;
+        self.containers.pause(&record.containers)?;
+        Ok(frozen)
+    }
+
     /// The target must be there and whole.
-    fn usable(&self, target: &CheckpointId) -> Result<()> {
+    fn usable(&self, target: &CheckpointId) -> Result<CheckpointMeta> {
         use crate::engine::Health;
         let found = self
             .vault
@@ -116,9 +134,9 @@ impl Ground<'_> {
             .into_iter()
             .find(|c| c.meta.id == *target);
         let id = target.to_string();
-        match found.map(|c| c.health) {
-            Some(Health::Ok) => Ok(()),
-            Some(Health::Incomplete(reason) | Health::Damaged(reason)) => {
+        match found.map(|c| (c.meta, c.health)) {
+            Some((meta, Health::Ok)) => Ok(meta),
+            Some((_, Health::Incomplete(reason) | Health::Damaged(reason))) => {
                 Err(EngineError::DamagedCheckpoint { id, reason }.into())
             }
             None => Err(EngineError::NoCheckpoint { id }.into()),
@@ -148,6 +166,9 @@ impl Ground<'_> {
         let from = State::Checkpoint(safety.clone());
         let changed = self.restore_and_check(record, &from, frozen, progress)?;
         fault_point("rewind-checked");
+        let containers = self.containers_back(record, &order_target(record)?, progress)?;
+        let mut told = self.containers.resume(&record.containers)?;
+        fault_point("rewind-resumed");
         if record.chat.is_some() {
             self.log.advance(record, Phase::Chat)?;
             fault_point("rewind-held");
@@ -162,8 +183,30 @@ impl Ground<'_> {
             verified: true,
             chat: "kept",
             resent: false,
-            notes: notes(frozen),
+            notes: {
+                told.extend(notes(frozen));
+                told
+            },
+            containers,
         })
+    }
+
+    /// Brings the containers' files to `target`. That they may have changed is written down first.
+    pub(super) fn containers_back(
+        &self,
+        record: &mut Record,
+        target: &CheckpointId,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Rewound>> {
+        if record.containers.is_empty() {
+            return Ok(Vec::new());
+        }
+        if record.containers.iter().any(|t| !t.changed) {
+            record.containers.iter_mut().for_each(|t| t.changed = true);
+            self.log.write(record)?;
+        }
+        fault_point("rewind-containers");
+        Ok(self.containers.restore(&record.containers, target, progress)?)
     }
 
     /// Restores the record's target and proves that it is equal. Where a writer slipped in it is stopped, and
@@ -175,10 +218,7 @@ impl Ground<'_> {
         frozen: &mut Frozen,
         progress: &dyn Progress,
     ) -> Result<u64> {
-        let target = record
-            .target
-            .clone()
-            .ok_or_else(|| damaged(record, "it names no target"))?;
+        let target = order_target(record)?;
         let selection = record.selection();
         let mut changed = 0;
         let mut from = from.clone();
@@ -220,6 +260,31 @@ impl Ground<'_> {
         self.log.close(record, OperationState::Done)
     }
 
+    /// Everything to the safety checkpoint, if there is one.
+    fn files_back(&self, record: &mut Record, frozen: &mut Frozen) -> Result<()> {
+        let Some(safety) = record.safety.clone() else {
+            return Ok(());
+        };
+        let mut back = record.clone();
+        self.log.advance(&mut back, Phase::RollingBack)?;
+        fault_point("rewind-rolling-back");
+        back.target = Some(safety.clone());
+        back.paths = None;
+        if !record.containers.is_empty() {
+            // one that was started again, or that failed to
+            self.containers.stop(&record.containers)?;
+            self.containers.pause(&record.containers)?;
+        }
+        // what somebody wrote meanwhile must not be lost; a full pool may have no room for it
+        let from = self.safety(&back).map_or(State::Now, State::Checkpoint);
+        self.restore_and_check(&back, &from, frozen, &crate::progress::Silent)?;
+        if record.containers.iter().any(|t| t.changed) {
+            self.containers
+                .restore(&record.containers, &safety, &crate::progress::Silent)?;
+        }
+        Ok(())
+    }
+
     /// After a failure: back to the safety checkpoint if anything can have changed. Gives the error to show.
     /// The caller keeps the writers stopped.
     pub(super) fn take_back(
@@ -229,21 +294,10 @@ impl Ground<'_> {
         cause: RewindError,
     ) -> RewindError {
         record.error = Some(cause.to_string());
-        let mut back = || -> Result<()> {
-            let Some(safety) = record.safety.clone() else {
-                return Ok(());
-            };
-            let mut back = record.clone();
-            self.log.advance(&mut back, Phase::RollingBack)?;
-            fault_point("rewind-rolling-back");
-            back.target = Some(safety);
-            back.paths = None;
-            // what somebody wrote meanwhile must not be lost; a full pool may have no room for it
-            let from = self.safety(&back).map_or(State::Now, State::Checkpoint);
-            self.restore_and_check(&back, &from, frozen, &crate::progress::Silent)?;
-            Ok(())
-        };
-        match back() {
+        let back = self.files_back(record, frozen);
+        // containers come up again whatever became of the files
+        let up = self.containers.resume(&record.containers);
+        match back.and_then(|()| up.map(drop).map_err(Into::into)) {
             Ok(()) => match self.log.close(record, OperationState::RolledBack) {
                 Ok(()) => RewindError::RolledBack {
                     cause: Box::new(cause),
@@ -253,6 +307,12 @@ impl Ground<'_> {
             Err(second) => stuck(record, cause, second),
         }
     }
+}
+
+/// Where an operation goes.
+pub(super) fn order_target(record: &Record) -> Result<CheckpointId> {
+    let target = record.target.clone();
+    target.ok_or_else(|| damaged(record, "it names no target"))
 }
 
 /// True if there was no space left, or no quota. Trying again would not help, and what the kernel then shows of a

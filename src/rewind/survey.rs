@@ -287,6 +287,10 @@ pub fn survey(
         copied: site.copied(),
         low_space: None,
         paths: scope.paths.clone(),
+        containers: match selection {
+            Selection::All => site.outlook(Some(id))?,
+            Selection::Paths(_) => Vec::new(),
+        },
     };
     let plan = plan(&facts).ok_or_else(|| EngineError::NoCheckpoint { id: id.to_string() })?;
     Ok(Seen { plan, selection })

@@ -14,6 +14,7 @@ use crate::engine::{Checkpoint, NewCheckpoint};
 use crate::process::fault_point;
 use crate::progress::{Progress, Silent};
 use crate::sandbox::freeze::StopHolders;
+use crate::sandbox::parts::{NoContainers, Turns};
 use crate::sandbox::remote::{Ask, Remote, typed};
 use crate::sandbox::site::Site;
 
@@ -60,6 +61,7 @@ impl<'a> Tools<'a> {
             vault: &*self.site.vault,
             log,
             freeze,
+            containers: self.site.parts().map_or(&NoContainers as &dyn Turns, |p| p),
             workspace: self.site.path(),
         }
     }

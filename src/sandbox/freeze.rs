@@ -98,7 +98,7 @@ fn go_on(pid: i32, start: u64) {
 }
 
 /// Waits for the helper, which has nothing left to do; one that does not end is killed.
-fn end(mut child: Child) -> std::io::Result<()> {
+pub(super) fn end(mut child: Child) -> std::io::Result<()> {
     let until = Instant::now() + Duration::from_secs(2);
     while child.try_wait()?.is_none() {
         if Instant::now() > until {
@@ -222,7 +222,7 @@ fn stop(frozen: &mut Frozen, holder: Holder) -> Result<(), FreezeError> {
         return Ok(());
     }
     if frozen.helper.is_none() {
-        frozen.helper = Some(start_helper().map_err(FreezeError::Helper)?);
+        frozen.helper = Some(start_helper(THAW_COMMAND).map_err(FreezeError::Helper)?);
     }
     if let Some((_, Some(pipe))) = &mut frozen.helper {
         writeln!(pipe, "{} {}", holder.pid, holder.start)
@@ -252,9 +252,10 @@ fn stop(frozen: &mut Frozen, holder: Holder) -> Result<(), FreezeError> {
     Ok(())
 }
 
-fn start_helper() -> std::io::Result<(Child, Option<ChildStdin>)> {
+/// Starts a helper process of this program, with a pipe to it. It outlives this process.
+pub(super) fn start_helper(command: &str) -> std::io::Result<(Child, Option<ChildStdin>)> {
     let mut child = Command::new("/proc/self/exe")
-        .arg(THAW_COMMAND)
+        .arg(command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

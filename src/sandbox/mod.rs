@@ -9,6 +9,7 @@ pub mod holders;
 pub mod inside;
 pub mod manage;
 pub mod mounts;
+pub mod parts;
 pub mod quiet;
 mod rebuilt;
 pub mod registry;

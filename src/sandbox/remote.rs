@@ -54,6 +54,9 @@ pub enum Ask {
     Warm,
     /// Takes a checkpoint for an agent: waits for an operation that is under way.
     Take(NewCheckpoint),
+    /// What will become of its containers in a rewind to this checkpoint; without one, in a checkpoint: a list of
+    /// [`super::parts::outlook::Outlook`].
+    Outlook(Option<CheckpointId>),
     /// Who holds files in it.
     Holders,
     /// What is remembered of messages without a checkpoint, and whether an operation is open.

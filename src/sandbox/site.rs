@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::bind;
 use super::freeze::{Freeze, StopHolders};
 use super::holders::{Holder, holders};
+use super::parts::outlook::Outlook;
+use super::parts::{ContainerRecord, PartedVault, Parts, containers, record};
 use super::remote::{Ask, Line, Remote};
 use super::settings::Settings;
 use super::{mounts, revive};
@@ -22,7 +24,7 @@ use crate::engine::{Checkpoint, CheckpointId, EngineError, NewCheckpoint, Result
 pub struct Site {
     /// Its record.
     pub record: SandboxRecord,
-    /// The vault of its workspace.
+    /// The vault of its workspace, and of its containers' share.
     pub vault: Arc<dyn Vault>,
     /// What the user's config says; nothing where it was not opened through a registry that knows.
     pub settings: Settings,
@@ -43,6 +45,15 @@ struct Here {
     dir: PathBuf,
     device: u64,
     tree_id: u64,
+    parts: Parts,
+}
+
+/// The vault of a sandbox: that of its workspace, and its containers'.
+fn parted(primary: Arc<dyn Vault>, parts: &Parts) -> Arc<dyn Vault> {
+    if parts.is_empty() {
+        return primary;
+    }
+    Arc::new(PartedVault::new(primary, parts.clone()))
 }
 
 impl Site {
@@ -79,13 +90,17 @@ impl Site {
         }
         let project = live.as_ref().map(|root| Project::read(root.as_fd()));
         let patterns = settings.patterns(&project.unwrap_or_default());
+        let mnt = copies.parent().unwrap_or(copies).join("mnt");
+        let parts = Parts::new(containers(&record), dir.path(), &mnt);
+        let vault = CopyVault::open(&dir, &record.path, live).without(patterns);
         Ok(Self {
-            vault: Arc::new(CopyVault::open(&dir, &record.path, live).without(patterns)),
+            vault: parted(Arc::new(vault), &parts),
             at: At::Here(Here {
                 btrfs: None,
                 dir: dir.path().to_owned(),
                 device,
                 tree_id: 0,
+                parts,
             }),
             behalf: None,
             settings,
@@ -162,14 +177,20 @@ impl Site {
             .map_or(0, |i| i.tree_id);
         let path = dir.path().to_owned();
         let vault = Arc::new(BtrfsVault::open(&pool, &record.id, live)?);
+        let parts = Parts::new(
+            containers(&record),
+            &path,
+            pool.mount().parent().unwrap_or(pool.mount()),
+        );
         Ok(Self {
             record,
-            vault: Arc::clone(&vault) as Arc<dyn Vault>,
+            vault: parted(Arc::clone(&vault) as Arc<dyn Vault>, &parts),
             at: At::Here(Here {
                 btrfs: Some((pool, vault)),
                 dir: path,
                 device,
                 tree_id,
+                parts,
             }),
             behalf: None,
             settings: Settings::default(),
@@ -235,6 +256,46 @@ impl Site {
     /// sandbox is behind the service.
     pub fn dir(&self) -> Result<&Path> {
         Ok(&self.here()?.dir)
+    }
+
+    /// Its containers. Refused where the sandbox is behind the service.
+    pub fn parts(&self) -> Result<&Parts> {
+        Ok(&self.here()?.parts)
+    }
+
+    /// What will become of its containers in a rewind to this checkpoint; without one, in a checkpoint.
+    pub fn outlook(&self, target: Option<&CheckpointId>) -> Result<Vec<Outlook>> {
+        let here = match &self.at {
+            At::Here(here) => here,
+            At::There(remote) => return remote.get(Ask::Outlook(target.cloned())),
+        };
+        if here.parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(id) = target else {
+            return Ok(here.parts.outlook(None, self.path()));
+        };
+        let found = self.vault.checkpoints()?.into_iter().find(|c| c.meta.id == *id);
+        let kept = found.map(|c| c.meta.elsewhere).unwrap_or_default();
+        Ok(here.parts.outlook(Some((id, &kept)), self.path()))
+    }
+
+    /// Names its containers, durably: they are in each checkpoint from now on.
+    pub fn set_containers(&mut self, list: Vec<ContainerRecord>) -> Result<()> {
+        let path = self.path().to_owned();
+        let here = self.here()?;
+        let mut record = self.record.clone();
+        record::set_containers(&mut record, &list)
+            .map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
+        match &here.btrfs {
+            Some((_, vault)) => vault.sandbox().write_record(&record)?,
+            None => {
+                let copies = here.dir.parent().unwrap_or(&here.dir);
+                CopyDir::open(copies, &record.id)?.write_record(&record)?;
+            }
+        }
+        self.record = record;
+        Ok(())
     }
 
     /// The workspace.

@@ -279,6 +279,7 @@ impl View {
                 }
                 value(taken)
             }
+            Ask::Outlook(target) => value(site.outlook(target.as_ref()).map_err(report)?),
             Ask::Holders => value(site.holders().map_err(report)?),
             Ask::Notes => value(notes(site).map_err(report)?),
             Ask::Missed(message, reason) => {
@@ -373,7 +374,12 @@ fn allowed(new: NewCheckpoint) -> Result<NewCheckpoint, Report> {
             None,
         ));
     }
-    Ok(new)
+    // which id it gets and what is kept elsewhere is not for who asks to say
+    Ok(NewCheckpoint {
+        id: None,
+        elsewhere: Vec::new(),
+        ..new
+    })
 }
 
 /// An order that an owner may give: back to a checkpoint, for paths inside the part.

@@ -333,6 +333,8 @@ mod tests {
             late: None,
             operation: None,
             clock_back: false,
+            elsewhere: Vec::new(),
+            pause_ms: None,
         }
     }
 

@@ -55,7 +55,16 @@ fn content(path: &Path, meta: &std::fs::Metadata) -> Vec<u8> {
     Vec::new()
 }
 
-fn walk(path: &Path, rel: &Path, seen: &mut BTreeMap<u64, PathBuf>, out: &mut BTreeMap<PathBuf, Fact>) {
+fn walk(
+    path: &Path,
+    rel: &Path,
+    skip: &[&str],
+    seen: &mut BTreeMap<u64, PathBuf>,
+    out: &mut BTreeMap<PathBuf, Fact>,
+) {
+    if skip.iter().any(|s| Path::new(s) == rel) {
+        return;
+    }
     let meta = std::fs::symlink_metadata(path).expect("an entry");
     let linked = if meta.is_dir() {
         rel.to_owned()
@@ -81,7 +90,7 @@ fn walk(path: &Path, rel: &Path, seen: &mut BTreeMap<u64, PathBuf>, out: &mut BT
             .collect();
         names.sort();
         for name in names {
-            walk(&path.join(&name), &rel.join(&name), seen, out);
+            walk(&path.join(&name), &rel.join(&name), skip, seen, out);
         }
     }
 }
@@ -90,7 +99,22 @@ impl Manifest {
     /// Reads a tree.
     pub fn of(root: &Path) -> Self {
         let mut out = BTreeMap::new();
-        walk(root, Path::new(""), &mut BTreeMap::new(), &mut out);
+        walk(root, Path::new(""), &[], &mut BTreeMap::new(), &mut out);
+        Self(out)
+    }
+
+    /// Reads the root file system of a container, without what an engine mounts in it.
+    pub fn of_root(root: &Path) -> Self {
+        let mut out = BTreeMap::new();
+        let mounted = [
+            "proc",
+            "sys",
+            "dev",
+            "etc/hosts",
+            "etc/hostname",
+            "etc/resolv.conf",
+        ];
+        walk(root, Path::new(""), &mounted, &mut BTreeMap::new(), &mut out);
         Self(out)
     }
 

@@ -230,6 +230,7 @@ fn what_was_not_verified_is_never_called_done() {
         chat: "kept",
         resent: false,
         notes: Vec::new(),
+        containers: Vec::new(),
     }));
     let mut tui = Tui::started(script, (120, 40));
     at_message_3(&mut tui);

@@ -297,6 +297,7 @@ impl Fake {
                 chat: "kept",
                 resent: false,
                 notes: Vec::new(),
+                containers: Vec::new(),
             })
         })
     }

@@ -22,6 +22,8 @@ pub enum Trust {
     /// The same inode number, birth time and change time, older than the racy margin, is the same inode with
     /// the same content: true of snapshots of one lineage.
     Lineage,
+    /// As [`Trust::Lineage`]; but files may have names outside of the tree, so that numbers of links may differ.
+    LineageShared,
     /// Nothing: every byte and attribute is read.
     Nothing,
     /// Nothing, either; but files may have names outside of the tree, so that numbers of links may differ.
@@ -77,9 +79,9 @@ pub fn differences(
         should,
         devs: [dev(&roots[0]), dev(&roots[1])],
         proof: older
-            .filter(|_| trust == Trust::Lineage)
+            .filter(|_| matches!(trust, Trust::Lineage | Trust::LineageShared))
             .map(|(s, ns)| (s.saturating_sub(1), ns)),
-        counted: selected.is_none() && trust != Trust::NothingShared,
+        counted: selected.is_none() && !matches!(trust, Trust::NothingShared | Trust::LineageShared),
         first: [HashMap::new(), HashMap::new()],
         todo: Vec::new(),
         found: Vec::new(),

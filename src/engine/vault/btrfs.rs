@@ -7,6 +7,7 @@ pub(in crate::engine::vault) mod list;
 pub(in crate::engine::vault) mod look;
 mod remove;
 mod state;
+mod swap;
 mod whole;
 
 use std::fs::File;
@@ -56,14 +57,32 @@ pub struct BtrfsVault {
     snaps: OwnedFd,
     snaps_path: PathBuf,
     live: OwnedFd,
+    /// What it keeps.
+    part: PartKind,
+    /// Where in the live subvolume that is; empty: all of it.
+    inner: PathBuf,
     guard: space::Guard,
 }
 
 impl BtrfsVault {
+    /// Opens the vault of another part than the workspace, named `id`; made if it is not there. The part is the
+    /// folder `inner` of the live subvolume, or all of it: what else is in that is kept too, but not looked at.
+    pub fn open_part(pool: &Pool, id: &str, live: OwnedFd, inner: &Path, part: PartKind) -> Result<Self> {
+        let sandbox = SandboxDir::make_part(pool, id)?;
+        Ok(Self {
+            part,
+            inner: inner.to_owned(),
+            ..Self::at(pool, sandbox, live)?
+        })
+    }
+
     /// Opens the vault of a sandbox. `live` is the root of its live subvolume; the caller has checked that
     /// it is the one that the sandbox's record names.
     pub fn open(pool: &Pool, sandbox: &str, live: OwnedFd) -> Result<Self> {
-        let sandbox = SandboxDir::open(pool, sandbox)?;
+        Self::at(pool, SandboxDir::open(pool, sandbox)?, live)
+    }
+
+    fn at(pool: &Pool, sandbox: SandboxDir, live: OwnedFd) -> Result<Self> {
         let snaps_path = sandbox.path().join("snaps");
         let snaps = sandbox.folder("snaps")?;
         let info = root_info(&live).map_err(EngineError::io("look at the live tree of", sandbox.path()))?;
@@ -79,8 +98,23 @@ impl BtrfsVault {
             snaps,
             snaps_path,
             live,
+            part: PartKind::Workspace,
+            inner: PathBuf::new(),
             guard: pool.guard()?,
         })
+    }
+
+    /// The root of the part in the live subvolume.
+    fn part_fd(&self) -> Result<OwnedFd> {
+        open_dir(&self.live, &self.inner).map_err(EngineError::io("open", &self.inner))
+    }
+
+    /// The root of the part in a snapshot of the live subvolume.
+    fn part_in(&self, snapshot: OwnedFd, path: &Path) -> Result<OwnedFd> {
+        if self.inner.as_os_str().is_empty() {
+            return Ok(snapshot);
+        }
+        open_dir(&snapshot, &self.inner).map_err(EngineError::io("open", path.join(&self.inner)))
     }
 
     /// The sandbox's directory.
@@ -135,7 +169,10 @@ impl BtrfsVault {
         // held until the snapshot is made: the order of the sequence is that of the states
         let _lock = self.lock()?;
         let last = self.last()?;
-        let meta = new_meta(new, last.map(|(name, time)| (name.seq, time)), time);
+        let mut meta = new_meta(new, last.map(|(name, time)| (name.seq, time)), time);
+        if self.part != PartKind::Workspace {
+            meta.parts = vec![self.part];
+        }
         let json = record_bytes(&meta, &self.snaps_path)?;
         let name = list::Name::of(&meta).text();
         let path = self.snaps_path.join(&name);
@@ -160,7 +197,7 @@ impl BtrfsVault {
         rustix::fs::fsetxattr(&dir, CHECKPOINT_XATTR, json, XattrFlags::CREATE)
             .map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
         fault_point("checkpoint-recorded");
-        ioctl::snap_create(&self.live, &dir, part_name(PartKind::Workspace).as_bytes(), true)
+        ioctl::snap_create(&self.live, &dir, part_name(self.part).as_bytes(), true)
             .map_err(EngineError::io("take the snapshot", path))?;
         fault_point("checkpoint-taken");
         Ok(())
@@ -208,13 +245,20 @@ pub(in crate::engine::vault) fn new_meta(
     last: Option<(u64, Option<DateTime<Utc>>)>,
     time: DateTime<Utc>,
 ) -> CheckpointMeta {
+    let kept = new.elsewhere.iter().filter(|e| e.missing.is_none());
+    let mut parts = vec![PartKind::Workspace];
+    for part in kept.map(|e| e.kind) {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
     CheckpointMeta {
         v: 1,
-        id: CheckpointId::random(),
+        id: new.id.clone().unwrap_or_else(CheckpointId::random),
         seq: last.map_or(1, |(seq, _)| seq + 1),
         kind: new.kind,
         time,
-        parts: vec![PartKind::Workspace],
+        parts,
         how: new.how,
         conversation: new.conversation.clone(),
         message: new.message.clone(),
@@ -224,6 +268,8 @@ pub(in crate::engine::vault) fn new_meta(
         late: new.late,
         operation: new.operation.clone(),
         clock_back: last.and_then(|(_, t)| t).is_some_and(|before| time < before),
+        elsewhere: new.elsewhere.clone(),
+        pause_ms: None,
     }
 }
 
@@ -284,6 +330,8 @@ mod tests {
             late: None,
             operation: None,
             clock_back: false,
+            elsewhere: Vec::new(),
+            pause_ms: None,
         };
         assert!(record_bytes(&meta, Path::new("p")).is_ok());
         meta.message = Some("x".repeat(5000));

@@ -49,6 +49,8 @@ pub struct CopyVault {
     workspace: PathBuf,
     live: Option<OwnedFd>,
     patterns: Patterns,
+    /// Files may have names outside of it.
+    layer: bool,
 }
 
 impl CopyVault {
@@ -63,7 +65,14 @@ impl CopyVault {
             live,
             path,
             patterns: Patterns::default(),
+            layer: false,
         }
+    }
+
+    /// It keeps a layer of an overlay: whiteouts have a name in its work folder, too.
+    #[must_use]
+    pub fn layer(self) -> Self {
+        Self { layer: true, ..self }
     }
 
     /// New checkpoints leave out what these say.

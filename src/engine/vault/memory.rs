@@ -211,7 +211,8 @@ impl Vault for MemoryVault {
         inner.may_fail(Op::Checkpoint, "take the snapshot")?;
         let time = inner.tick();
         let seq = inner.kept.iter().map(|(c, _)| c.meta.seq).max().unwrap_or(0) + 1;
-        let id = CheckpointId(format!("cp-{:010}", inner.next_id));
+        let next = CheckpointId(format!("cp-{:010}", inner.next_id));
+        let id = new.id.clone().unwrap_or(next);
         inner.next_id += 1;
         let label = new.label.as_deref().map(str::trim).filter(|l| !l.is_empty());
         let checkpoint = Checkpoint {
@@ -231,6 +232,8 @@ impl Vault for MemoryVault {
                 late: new.late,
                 operation: new.operation.clone(),
                 clock_back: inner.kept.last().is_some_and(|(c, _)| time < c.meta.time),
+                elsewhere: new.elsewhere.clone(),
+                pause_ms: None,
             },
             health: Health::Ok,
         };

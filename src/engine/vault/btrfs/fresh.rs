@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::{BtrfsVault, PartKind, part_name};
+use super::{BtrfsVault, part_name};
 use crate::engine::subvolume::{open_dir, root_info};
 use crate::engine::{CheckpointId, EngineError, Result, ioctl};
 
@@ -61,7 +61,7 @@ impl BtrfsVault {
                 continue;
             };
             let path = self.snaps_path.join(name.text());
-            let Ok(snapshot) = open_dir(&dir, part_name(PartKind::Workspace)) else {
+            let Ok(snapshot) = open_dir(&dir, part_name(self.part)) else {
                 continue;
             };
             let info = root_info(&snapshot).map_err(EngineError::io("look at", &path))?;

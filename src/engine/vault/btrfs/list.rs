@@ -216,7 +216,8 @@ impl BtrfsVault {
             }
         };
         let mut health = Health::Ok;
-        for part in &meta.parts {
+        let here = |part: &&PartKind| !meta.elsewhere.iter().any(|e| e.kind == **part);
+        for part in meta.parts.iter().filter(here) {
             match look(dir, *part, &path)? {
                 Found::Snapshot(_) => {}
                 Found::Nothing => {
@@ -293,6 +294,8 @@ pub(in crate::engine::vault) fn bare(
         late: None,
         operation: None,
         clock_back: false,
+        elsewhere: Vec::new(),
+        pause_ms: None,
     }
 }
 

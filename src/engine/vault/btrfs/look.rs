@@ -17,12 +17,12 @@ use super::super::super::{CheckpointId, Content, EngineError, Entry, FileType, R
 use super::BtrfsVault;
 
 /// The tree to look into: for "now" the live one itself, as no snapshot is needed to look at one file.
-enum Tree<'a> {
+enum Tree {
     State(super::StateRoot),
-    Live(&'a OwnedFd),
+    Live(OwnedFd),
 }
 
-impl AsFd for Tree<'_> {
+impl AsFd for Tree {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         match self {
             Self::State(s) => s.fd(),
@@ -64,9 +64,9 @@ pub(in crate::engine::vault) fn lookup(path: &Path) -> impl FnOnce(io::Error) ->
 }
 
 impl BtrfsVault {
-    fn tree(&self, state: &State) -> Result<Tree<'_>> {
+    fn tree(&self, state: &State) -> Result<Tree> {
         match state {
-            State::Now => Ok(Tree::Live(&self.live)),
+            State::Now => self.part_fd().map(Tree::Live),
             State::Checkpoint(_) => self.open_state(state).map(Tree::State),
         }
     }

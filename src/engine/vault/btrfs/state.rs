@@ -3,14 +3,14 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 
 use nix::libc;
 use rustix::fs::{AtFlags, FlockOperation, Mode};
 
 use super::super::super::catalog::{lock_dir, names, reopen};
 use super::super::super::subvolume::{self, open_dir, root_info};
-use super::super::super::{EngineError, Health, PartKind, Result, State, ioctl, random_id};
+use super::super::super::{EngineError, Health, Result, State, ioctl, random_id};
 use super::list::PARTS;
 use super::{BtrfsVault, PATIENCE, part_name};
 use crate::process::fault_point;
@@ -87,10 +87,10 @@ impl BtrfsVault {
                         });
                     }
                 }
-                let part = part_name(PartKind::Workspace);
+                let part = part_name(self.part);
                 let path = self.snaps_path.join(name.text()).join(part);
                 let root = open_dir(&dir, part).map_err(EngineError::io("open", &path))?;
-                opened(root, None, path)
+                self.opened(root, None, &path)
             }
         }
     }
@@ -115,7 +115,22 @@ impl BtrfsVault {
             .map_err(EngineError::io("take the snapshot", &path))?;
         fault_point("now-taken");
         let root = open_dir(&temp.dir, TREE).map_err(EngineError::io("open", &path))?;
-        opened(root, Some(temp), path)
+        self.opened(root, Some(temp), &path)
+    }
+
+    fn opened(&self, root: OwnedFd, temp: Option<Temp>, path: &Path) -> Result<StateRoot> {
+        let info = root_info(&root).map_err(EngineError::io("look at", path))?;
+        match info {
+            Some(info) if info.read_only => Ok(StateRoot {
+                root: self.part_in(root, path)?,
+                made: info.otime,
+                _temp: temp,
+            }),
+            _ => Err(EngineError::Damaged {
+                what: "this is no read-only snapshot".into(),
+                path: path.to_owned(),
+            }),
+        }
     }
 
     /// Removes the temporary snapshots that no process uses; how many. The caller holds the lock of `tmp`.
@@ -149,20 +164,5 @@ impl BtrfsVault {
             }
         }
         Ok(removed)
-    }
-}
-
-fn opened(root: OwnedFd, temp: Option<Temp>, path: PathBuf) -> Result<StateRoot> {
-    let info = root_info(&root).map_err(EngineError::io("look at", &path))?;
-    match info {
-        Some(info) if info.read_only => Ok(StateRoot {
-            root,
-            made: info.otime,
-            _temp: temp,
-        }),
-        _ => Err(EngineError::Damaged {
-            what: "this is no read-only snapshot".into(),
-            path,
-        }),
     }
 }

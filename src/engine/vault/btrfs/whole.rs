@@ -1,19 +1,20 @@
 //! The vault's whole trait: what it keeps itself, and the comparisons and restores of the rooms beside.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::super::{Vault, no_right};
 use super::{BtrfsVault, StateRoot};
 use crate::engine::changes::{Tree, changes};
-use crate::engine::restore::check::{Trust, differences};
+use crate::engine::restore::check::differences;
 use crate::engine::restore::{denied, restore};
 use crate::engine::{
-    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, PartKind,
-    Reader, Restored, Result, Selection, State, ioctl, space, subvolume,
+    Change, Checkpoint, CheckpointId, Content, Difference, EngineError, Entry, NewCheckpoint, Reader,
+    Restored, Result, Selection, State, ioctl, space, subvolume,
 };
 use crate::progress::Progress;
 
-fn tree(state: &StateRoot) -> Tree<'_> {
+pub(super) fn tree(state: &StateRoot) -> Tree<'_> {
     Tree {
         root: state.fd(),
         made: Some(state.made()),
@@ -66,7 +67,8 @@ impl Vault for BtrfsVault {
     fn not_covered(&self) -> Result<Vec<PathBuf>> {
         let nested = subvolume::nested(self.live_fd())
             .map_err(EngineError::io("look for subvolumes in", self.sandbox().path()))?;
-        let mut paths: Vec<PathBuf> = nested.into_iter().map(|n| n.path).collect();
+        let inside = |n: subvolume::Nested| n.path.strip_prefix(&self.inner).ok().map(Path::to_owned);
+        let mut paths: Vec<PathBuf> = nested.into_iter().filter_map(inside).collect();
         paths.sort();
         Ok(paths)
     }
@@ -77,7 +79,7 @@ impl Vault for BtrfsVault {
 
     fn changes(&self, a: &State, b: &State, times: bool, progress: &dyn Progress) -> Result<Vec<Change>> {
         let (a, b) = (self.open_state(a)?, self.open_state(b)?);
-        changes(&tree(&a), &tree(&b), times, PartKind::Workspace, progress)
+        changes(&tree(&a), &tree(&b), times, self.part, progress)
     }
 
     fn untouched(&self, a: &CheckpointId, b: &CheckpointId, path: &Path) -> Result<bool> {
@@ -114,7 +116,8 @@ impl Vault for BtrfsVault {
         {
             return Err(no_right(first));
         }
-        let restored = restore(self.live_fd(), &tree(&from), &tree(&target), selection, progress)?;
+        let live = self.part_fd()?;
+        let restored = restore(live.as_fd(), &tree(&from), &tree(&target), selection, progress)?;
         ioctl::fs_sync(self.live_fd()).map_err(EngineError::io("sync", self.sandbox().path()))?;
         Ok(restored)
     }
@@ -141,7 +144,7 @@ impl Vault for BtrfsVault {
     ) -> Result<Vec<Difference>> {
         let now = self.open_state(&State::Now)?;
         let target = self.open_state(&State::Checkpoint(target.clone()))?;
-        differences(&tree(&now), &tree(&target), selection, Trust::Lineage, progress)
+        differences(&tree(&now), &tree(&target), selection, self.trust(), progress)
     }
 
     fn warm(&self) -> Result<()> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::durable::replace_file;
-use crate::engine::catalog::{Listed, RootId, SandboxRecord, parse_record, valid_id};
+use crate::engine::catalog::{Listed, RootId, SandboxRecord, parse_record, valid_id, valid_part};
 use crate::engine::changes::node::stat_at;
 use crate::engine::{EngineError, Result, random_id};
 use crate::process::fault_point;
@@ -71,6 +71,28 @@ impl CopyDir {
             .map_err(EngineError::io("sync", copies))?;
         fault_point("sandbox-recorded");
         Ok(dir)
+    }
+
+    /// The folder of another part than a workspace in `all`, made if it is not there.
+    pub fn part(all: &Path, id: &str) -> Result<Self> {
+        let path = all.join(id);
+        if !valid_part(id) {
+            return Err(EngineError::NoPath { path });
+        }
+        for folder in ["snaps", "objects"] {
+            let folder = path.join(folder);
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&folder)
+                .map_err(EngineError::io("make", &folder))?;
+        }
+        let claim = File::open(&path).map_err(EngineError::io("open", &path))?;
+        Ok(Self {
+            id: id.to_owned(),
+            path,
+            claim,
+        })
     }
 
     /// Opens the folder of a sandbox in `copies`.

@@ -27,6 +27,8 @@ type Path = Vec<Box<[u8]>>;
 struct Check<'a> {
     live: BorrowedFd<'a>,
     dev: (u32, u32),
+    /// Numbers of links must agree.
+    counted: bool,
     should: &'a Manifest,
     children: HashMap<u32, Vec<u32>>,
     /// None: all.
@@ -60,6 +62,7 @@ impl CopyVault {
         let mut check = Check {
             live,
             dev: (root.stx_dev_major, root.stx_dev_minor),
+            counted: !self.layer,
             should,
             children,
             selected: selected.filter(|all| !all.iter().any(Vec::is_empty)),
@@ -283,7 +286,7 @@ impl Check<'_> {
             add("device", format!("{:?}", now.rdev), format!("{:?}", node.rdev));
         }
         // names that are left out count, too
-        if self.selected.is_none() && !now.is_dir() && self.should.patterns.is_empty() {
+        if self.counted && self.selected.is_none() && !now.is_dir() && self.should.patterns.is_empty() {
             add(
                 "number of hard links",
                 now.nlink.to_string(),

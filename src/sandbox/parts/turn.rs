@@ -1,0 +1,263 @@
+//! The containers' way through a rewind: stopped, their files brought back and checked, started again.
+
+use serde::{Deserialize, Serialize};
+
+use super::open::Parts;
+use super::part::{Part, as_engine};
+use super::vault::has;
+use crate::engine::{CheckpointId, Difference, Elsewhere, EngineError, Result, State, random_id};
+use crate::process::fault_point;
+use crate::progress::Progress;
+use crate::sandbox::docker::inspect::State as Does;
+use crate::text::shown;
+
+/// What a container did before an operation, and is to do after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Was {
+    /// It ran.
+    Running,
+    /// It was paused.
+    Paused,
+    /// It did not live.
+    Stopped,
+}
+
+/// One container in one operation; written to the journal before it is touched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The id of its vault.
+    pub part: String,
+    /// Its name.
+    pub name: String,
+    /// What it did.
+    pub was: Was,
+    /// It is removed once it is stopped: it must not be.
+    pub keep_alive: bool,
+    /// The name that its root gets when it is exchanged.
+    pub beside: String,
+    /// Its files may have been changed.
+    #[serde(default)]
+    pub changed: bool,
+}
+
+/// What was done to a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rewound {
+    /// Its name.
+    pub name: String,
+    /// How: the word of its technique.
+    pub technique: String,
+    /// Inodes changed; `None` where its root was exchanged.
+    pub changed: Option<u64>,
+    /// What it does now: `running`, `paused`, `stopped`.
+    pub state: Was,
+}
+
+/// The containers of a sandbox, as an operation sees them.
+pub trait Turns {
+    /// Those that a checkpoint holds, by what its record says is kept elsewhere, with what each does now. A share that
+    /// is missing or damaged is an error.
+    fn turns(&self, target: &CheckpointId, kept: &[Elsewhere]) -> Result<Vec<Turn>>;
+    /// Stops those that may be stopped, and waits for their end. Safe to do again.
+    fn stop(&self, turns: &[Turn]) -> Result<()>;
+    /// Pauses those that must not be stopped. Safe to do again.
+    fn pause(&self, turns: &[Turn]) -> Result<()>;
+    /// Brings the files of all of them back, and checks each. Safe to do again.
+    fn restore(&self, turns: &[Turn], target: &CheckpointId, progress: &dyn Progress)
+    -> Result<Vec<Rewound>>;
+    /// Makes them do again what they did, and removes what was exchanged. What the user should know, harmless lines.
+    fn resume(&self, turns: &[Turn]) -> Result<Vec<String>>;
+}
+
+/// A sandbox without containers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoContainers;
+
+impl Turns for NoContainers {
+    fn turns(&self, _target: &CheckpointId, _kept: &[Elsewhere]) -> Result<Vec<Turn>> {
+        Ok(Vec::new())
+    }
+    fn stop(&self, _turns: &[Turn]) -> Result<()> {
+        Ok(())
+    }
+    fn pause(&self, _turns: &[Turn]) -> Result<()> {
+        Ok(())
+    }
+    fn restore(&self, _: &[Turn], _: &CheckpointId, _: &dyn Progress) -> Result<Vec<Rewound>> {
+        Ok(Vec::new())
+    }
+    fn resume(&self, _turns: &[Turn]) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The error for a container that cannot go through with it.
+fn refused(name: &str, why: &str) -> EngineError {
+    EngineError::Refused {
+        why: format!("container {}: {why}", shown(name)),
+        path: None,
+        hint: Some("respool docker status tells more; --path PATH goes back in the workspace alone".into()),
+    }
+}
+
+/// The first difference, in words.
+fn differs(name: &str, found: &[Difference]) -> EngineError {
+    let first = found.first();
+    EngineError::Refused {
+        why: format!(
+            "container {}: {} paths differ from the checkpoint, first {}: {}",
+            shown(name),
+            found.len(),
+            first.map_or_else(String::new, |d| crate::text::shown_path(&d.path)),
+            first.map_or("", |d| &d.what)
+        ),
+        path: None,
+        hint: Some("something on the host writes to its files; stop it and try again".into()),
+    }
+}
+
+/// The turn of a container whose share a checkpoint has.
+pub(super) fn turn(part: &Part, target: &CheckpointId) -> Result<Turn> {
+    let c = &part.container;
+    has(part.vault(), target)?.map_err(|reason| EngineError::DamagedCheckpoint {
+        id: target.to_string(),
+        reason: format!("container {}: {reason}", shown(&c.name)),
+    })?;
+    if c.state == Does::Dead {
+        return Err(refused(&c.name, "it is being removed, or dead"));
+    }
+    let live = c.state.lives();
+    if c.auto_remove && live && !part.exchanges()? {
+        return Err(EngineError::Refused {
+            why: format!(
+                "container {} was started with --rm: it would be gone once it is stopped, and its files cannot be \
+                 exchanged while it runs",
+                shown(&c.name)
+            ),
+            path: None,
+            hint: Some("start it without --rm; or go back in the workspace alone: --path PATH".into()),
+        });
+    }
+    Ok(Turn {
+        part: part.record.part.clone(),
+        name: c.name.clone(),
+        was: match c.state {
+            Does::Running | Does::Restarting => Was::Running,
+            Does::Paused => Was::Paused,
+            Does::Created | Does::Exited | Does::Dead => Was::Stopped,
+        },
+        keep_alive: c.auto_remove && live,
+        beside: random_id(".respool"),
+        changed: false,
+    })
+}
+
+impl Parts {
+    fn opened(&self, turn: &Turn) -> Result<Part> {
+        self.open_one(&turn.part).map_err(|why| refused(&turn.name, &why))
+    }
+
+    fn resume_one(&self, turn: &Turn) -> Result<Option<String>> {
+        let part = match self.open_one(&turn.part) {
+            Ok(part) => part,
+            // it can be brought up by nobody any more
+            Err(why) => return Ok(Some(format!("container {}: {why}", shown(&turn.name)))),
+        };
+        let (engine, c) = (&part.engine, &part.container);
+        let mut told = None;
+        match (turn.was, c.state) {
+            (Was::Stopped, _) => {}
+            (_, Does::Paused) if turn.keep_alive && turn.changed => {
+                told = engine.restart(c).map_err(as_engine)?.1;
+                fault_point("container-restarted");
+            }
+            (Was::Running, Does::Paused) => engine.unpause(c).map_err(as_engine)?,
+            (_, Does::Running | Does::Paused | Does::Restarting) => {}
+            _ => {
+                told = engine.start(c).map_err(as_engine)?.1;
+                fault_point("container-started");
+            }
+        }
+        if turn.was == Was::Paused {
+            let now = engine.inspect(&c.id).map_err(as_engine)?;
+            if now.state == Does::Running {
+                engine.pause(&now).map_err(as_engine)?;
+            }
+        }
+        part.clear(&turn.beside)?;
+        Ok(told)
+    }
+}
+
+impl Turns for Parts {
+    fn turns(&self, target: &CheckpointId, kept: &[Elsewhere]) -> Result<Vec<Turn>> {
+        let held = kept.iter().filter(|e| e.missing.is_none());
+        let one = |e: &Elsewhere| {
+            let part = self.open_one(&e.vault).map_err(|why| refused(&e.name, &why))?;
+            turn(&part, target)
+        };
+        held.map(one).collect()
+    }
+
+    fn stop(&self, turns: &[Turn]) -> Result<()> {
+        for turn in turns.iter().filter(|t| !t.keep_alive) {
+            let part = self.opened(turn)?;
+            if part.container.state.lives() {
+                part.engine.stop(&part.container).map_err(as_engine)?;
+            }
+            fault_point("container-stopped");
+        }
+        Ok(())
+    }
+
+    fn pause(&self, turns: &[Turn]) -> Result<()> {
+        for turn in turns.iter().filter(|t| t.keep_alive) {
+            let part = self.opened(turn)?;
+            if part.container.state == Does::Running {
+                part.engine.pause(&part.container).map_err(as_engine)?;
+            }
+            fault_point("container-paused");
+        }
+        Ok(())
+    }
+
+    fn restore(
+        &self,
+        turns: &[Turn],
+        target: &CheckpointId,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Rewound>> {
+        let mut out = Vec::new();
+        for turn in turns {
+            progress.step("restoring containers", out.len() as u64, turns.len() as u64);
+            let part = self.opened(turn)?;
+            let changed = part.restore(&State::Now, target, &turn.beside, progress)?;
+            fault_point("container-restored");
+            let found = part.verify(target, progress)?;
+            if !found.is_empty() {
+                return Err(differs(&turn.name, &found));
+            }
+            fault_point("container-checked");
+            out.push(Rewound {
+                name: turn.name.clone(),
+                technique: part.located.verdict.technique.word().to_owned(),
+                changed,
+                state: turn.was,
+            });
+        }
+        Ok(out)
+    }
+
+    fn resume(&self, turns: &[Turn]) -> Result<Vec<String>> {
+        let (mut told, mut first) = (Vec::new(), None);
+        for turn in turns {
+            // one that cannot be brought up must not keep the others down
+            match self.resume_one(turn) {
+                Ok(line) => told.extend(line),
+                Err(e) => drop(first.get_or_insert(e)),
+            }
+        }
+        first.map_or(Ok(told), Err)
+    }
+}
