@@ -199,11 +199,17 @@ fn said(out: &Output) -> String {
 
 #[test]
 fn scripts_are_sound() {
-    for script in ["postinst", "prerm", "postrm"] {
-        let path = top().join("assets/debian").join(script);
+    let ours = ["postinst", "prerm", "postrm"].map(|s| format!("assets/debian/{s}"));
+    for script in ours.into_iter().chain([".devcontainer/start-docker".to_owned()]) {
+        let path = top().join(&script);
         let mode = path.metadata().expect("there").permissions().mode();
         assert_eq!(mode & 0o111, 0o111, "{script} can be started");
-        let parsed = Command::new("sh").arg("-n").arg(&path).output().expect("sh");
+        let shell = if script.starts_with("assets") {
+            "sh"
+        } else {
+            "bash"
+        };
+        let parsed = Command::new(shell).arg("-n").arg(&path).output().expect("sh");
         assert!(parsed.status.success(), "{}", said(&parsed));
         let checked = Command::new("shellcheck").arg(&path).output();
         let checked = checked.expect("this test needs shellcheck (package shellcheck)");
@@ -390,4 +396,38 @@ fn the_unit_that_track_wrote_makes_room() {
         assert!(out.status.success(), "{}", said(&out));
         assert_eq!(unit.exists(), stays, "{text}");
     }
+}
+
+/// The dev container asks for what `doctor` names, and starts what is there.
+#[test]
+fn the_dev_container_has_the_rights_that_doctor_names() {
+    let text = fs::read_to_string(top().join(".devcontainer/devcontainer.json")).expect("there");
+    let plain: Vec<&str> = text
+        .lines()
+        .filter(|l| !l.trim_start().starts_with("//"))
+        .collect();
+    let config: serde_json::Value = serde_json::from_str(&plain.join(
+        "
+",
+    ))
+    .expect("JSON with comments");
+    assert_eq!(config["privileged"], true);
+    let start = config["postStartCommand"].as_str().expect("a command");
+    assert!(top().join(start).is_file());
+    assert!(
+        top()
+            .join(".devcontainer")
+            .join(config["build"]["dockerfile"].as_str().expect("a file"))
+            .is_file()
+    );
+    // the other way, in a comment
+    let line = text
+        .lines()
+        .find(|l| l.contains("\"runArgs\""))
+        .expect("the other way");
+    let words: Vec<&str> = line.split('"').skip(3).step_by(2).collect();
+    let flags = respool::engine::attach::CONTAINER_FLAGS;
+    assert!(flags.starts_with("--privileged"));
+    let other = flags.split("refused: ").nth(1).expect("the other way");
+    assert_eq!(shlex::split(other).expect("words"), words);
 }

@@ -1,5 +1,7 @@
 //! `respool doctor`.
 
+mod container;
+
 use std::path::Path;
 
 use rustix::fs::Access;
@@ -9,6 +11,7 @@ use super::app::App;
 use super::hooks::{binary, of_user};
 use super::output::Done;
 use super::run::folders;
+use crate::engine::nodes::Loops;
 use crate::failure::Kind;
 use crate::rewind::track::{Means, means};
 use crate::sandbox::foreground::find_program;
@@ -67,6 +70,11 @@ fn state_space(app: &App) -> Check {
     check("space", true, writable && free > 256 << 20, detail, HINT)
 }
 
+/// Loop devices, for root: a container may lack their nodes and have the right to make them.
+fn loops() -> Loops {
+    Loops::look(container::look().is_none_or(|c| c.nodes))
+}
+
 /// Which vaults this user can use for the folder that he is in.
 fn vaults(app: &App, root: bool) -> [Check; 2] {
     let here = if app.cwd == app.who.home {
@@ -75,7 +83,7 @@ fn vaults(app: &App, root: bool) -> [Check; 2] {
         shell_word(&app.cwd)
     };
     let on_btrfs = matches!(means(&app.cwd), Ok(Means::Adopt | Means::Exchange));
-    let loops = Path::new("/dev/loop-control").exists();
+    let loops = loops().usable();
     let able = root || served(app);
     let detail = match (able, on_btrfs, knows_btrfs(), loops) {
         (_, _, false, _) => "this kernel has no Btrfs",
@@ -87,8 +95,7 @@ fn vaults(app: &App, root: bool) -> [Check; 2] {
     };
     let works = knows_btrfs() && (on_btrfs || able && loops);
     let mend = if able {
-        "sudo modprobe btrfs loop   (in a container: start it with access to /dev); copies work without"
-            .to_owned()
+        "sudo modprobe btrfs loop   (in a container: see its line); copies work without".to_owned()
     } else {
         format!("sudo respool track {here}   (or start the service, below)")
     };
@@ -261,9 +268,10 @@ const PLATFORMS: &[(&str, &str)] = &[
     ("Ubuntu, Fedora, Arch, openSUSE", "untested"),
     ("WSL2", "untested"),
     (
-        "unprivileged containers, dev containers",
-        "untested; the copy vault should do",
+        "privileged containers, dev containers",
+        "tested: loop images where /dev has no nodes for them",
     ),
+    ("unprivileged containers", "untested; the copy vault should do"),
     ("macOS, Windows", "not supported"),
 ];
 
@@ -319,13 +327,16 @@ fn all(app: &App) -> Vec<Check> {
         check(
             "loop",
             false,
-            Path::new("/dev/loop-control").exists(),
+            loops().usable(),
             "loop devices hold the pool where the disk is no Btrfs",
-            "load it: sudo modprobe loop (in a container: start it with access to /dev)",
+            "load it: sudo modprobe loop (in a container: see its line)",
         ),
-        service(app, root),
-        writers(root || served(app), release),
     ]);
+    checks.extend(container::look().map(|inside| {
+        let (ok, detail, hint) = container::told(&inside);
+        check("container", false, ok, detail, &hint)
+    }));
+    checks.extend([service(app, root), writers(root || served(app), release)]);
     if root {
         checks.push(pools(app));
     }

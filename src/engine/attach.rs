@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 
+use super::nodes::{CONTROL, open_control, open_loop, peek};
 use super::{EngineError, Result, image, ioctl};
 use crate::text;
 
@@ -63,10 +64,6 @@ impl Attached {
     }
 }
 
-fn open_device(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(Into::into)
-}
-
 /// Device and inode number of a file, as the loop driver reports them.
 fn identity(image: &Path) -> Result<(u64, u64)> {
     let stat = rustix::fs::stat(image).map_err(|e| EngineError::io("look at the image", image)(e.into()))?;
@@ -76,7 +73,7 @@ fn identity(image: &Path) -> Result<(u64, u64)> {
 /// True if the loop device is attached to this image.
 pub(crate) fn is_of(device: &Path, image: &Path) -> Result<bool> {
     let want = identity(image)?;
-    let Ok(fd) = open_device(device, OFlags::RDONLY) else {
+    let Ok(fd) = open_loop(device, OFlags::RDONLY) else {
         return Ok(false);
     };
     Ok(ioctl::loop_backing(&fd).is_ok_and(|have| have == want))
@@ -93,13 +90,15 @@ pub fn attached(image: &Path) -> Result<Option<Attached>> {
             continue;
         }
         let device = Path::new("/dev").join(&name);
-        let held = match open_device(&device, OFlags::RDONLY) {
+        let held = match peek(&device) {
             Ok(held) => held,
-            // freed meanwhile, or another's device whose node is not here
+            // freed meanwhile, or a device whose node is not here and cannot be made
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENXIO | libc::ENOENT | libc::EBUSY)) => continue,
             Err(e) => return Err(EngineError::io("open", &device)(e)),
         };
         if ioctl::loop_backing(&held).is_ok_and(|have| have == want) {
+            // it is mounted and grown by its path
+            let held = open_loop(&device, OFlags::RDONLY).map_err(EngineError::io("open", &device))?;
             return Ok(Some(Attached { device, held }));
         }
     }
@@ -155,9 +154,10 @@ const WAYS: [(u32, u32); 4] = [
 ];
 
 fn configure(image: &Path) -> Result<Attached> {
-    let control = Path::new("/dev/loop-control");
-    let ctl = open_device(control, OFlags::RDWR).map_err(|source| match source.raw_os_error() {
+    let control = Path::new(CONTROL);
+    let ctl = open_control(OFlags::RDWR).map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV) => no_loop(image),
+        Some(libc::EPERM) => forbidden(control),
         _ => EngineError::io("open", control)(source),
     })?;
     // its own open file: the lock must not live as long as the device
@@ -166,7 +166,7 @@ fn configure(image: &Path) -> Result<Attached> {
     loop {
         let n = ioctl::loop_free(&ctl).map_err(EngineError::io("get a loop device from", control))?;
         let device = PathBuf::from(format!("/dev/loop{n}"));
-        let error = match open_device(&device, OFlags::RDWR) {
+        let error = match open_loop(&device, OFlags::RDWR) {
             Ok(held) => match try_ways(&held, &backing, image) {
                 Ok(()) => return Ok(Attached { device, held }),
                 Err(e) => e,
@@ -182,6 +182,7 @@ fn configure(image: &Path) -> Result<Attached> {
         if start.elapsed() >= patience {
             return Err(match error.raw_os_error() {
                 Some(libc::ENOENT) => no_node(n, &device),
+                Some(libc::EPERM) => forbidden(&device),
                 _ => EngineError::io("attach the image", image)(error),
             });
         }
@@ -214,6 +215,18 @@ fn no_loop(image: &Path) -> EngineError {
         hint: Some(
             "load the driver: modprobe loop; in a container: start it privileged; or: --vault copy".into(),
         ),
+    }
+}
+
+/// The flags of `docker run` with which a container may do all that a pool needs; the second where a machine refuses the
+/// first (it has not all rights to give).
+pub const CONTAINER_FLAGS: &str = "--privileged; where that is refused: --cap-add ALL --cap-drop SYS_RESOURCE --device-cgroup-rule 'a *:* rwm'";
+
+fn forbidden(device: &Path) -> EngineError {
+    EngineError::Refused {
+        why: format!("this container may not use {}", device.display()),
+        path: Some(device.to_owned()),
+        hint: Some(format!("start it with {CONTAINER_FLAGS}; or: --vault copy")),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod image;
 pub mod ioctl;
 mod model;
 pub mod mounts;
+pub mod nodes;
 pub mod pool;
 pub mod restore;
 pub mod retention;

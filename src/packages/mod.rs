@@ -8,6 +8,7 @@
 mod database;
 mod dirs;
 mod entries;
+mod over;
 mod places;
 mod rpm;
 mod sqlite;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use dirs::{Dirs, Marks};
+pub use over::{Hides, Over, Upper};
 pub use tree::{Kind, Node, Stamp, Tree, TreeError};
 
 use crate::progress::Progress;
@@ -88,8 +90,8 @@ pub struct PackageChange {
 /// A database that cannot be read, or not all of it. All texts are harmless.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Unread {
-    /// What manages it.
-    pub manager: Manager,
+    /// What manages it; `None` where none of a whole place could be looked for.
+    pub manager: Option<Manager>,
     /// Where it is.
     #[serde(rename = "where")]
     pub place: String,
@@ -125,6 +127,23 @@ impl Summary {
         self.packages.extend(other.packages);
         self.packages_unread.extend(other.packages_unread);
         self.sort();
+    }
+
+    /// False if a whole place could not be looked into.
+    pub fn is_whole(&self) -> bool {
+        self.packages_unread.iter().all(|u| u.manager.is_some())
+    }
+
+    /// A whole place of which nothing could be read, and why.
+    pub fn hidden(place: &str, why: &str) -> Self {
+        Self {
+            packages: Vec::new(),
+            packages_unread: vec![Unread {
+                manager: None,
+                place: text::shown(place),
+                why: text::shown(why),
+            }],
+        }
     }
 
     fn sort(&mut self) {
@@ -167,7 +186,7 @@ impl Summary {
 
     fn unread(&mut self, manager: Manager, place: &str, why: impl ToString) {
         self.packages_unread.push(Unread {
-            manager,
+            manager: Some(manager),
             place: place.to_owned(),
             why: text::shown(&why.to_string()),
         });

@@ -91,7 +91,7 @@ fn a_line_names_few_and_counts_many() {
         .map(|n| change(&format!("p{n}"), None, Some("1"), Dpkg))
         .collect();
     summary.packages_unread = vec![Unread {
-        manager: Manager::Rpm,
+        manager: Some(Manager::Rpm),
         place: "/var/lib/rpm/Packages".into(),
         why: "it is old".into(),
     }];

@@ -67,11 +67,12 @@ fn unread(all: &[Unread]) -> Option<String> {
         1 => String::new(),
         n => format!(" (and {} more)", n - 1),
     };
-    let word = first.manager.word();
-    Some(format!(
-        "what {word} has in {} cannot be read: {}{more}",
-        first.place, first.why
-    ))
+    let (place, why) = (&first.place, &first.why);
+    let what = match first.manager {
+        Some(manager) => format!("what {} has in", manager.word()),
+        None => "the packages of".to_owned(),
+    };
+    Some(format!("{what} {place} cannot be read: {why}{more}"))
 }
 
 /// Which of two versions is the older one: numbers as numbers, the rest as text, `~` before everything (near enough to

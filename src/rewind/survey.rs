@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
 use crate::timeline::desk::spans;
-use crate::timeline::packages::of_workspace;
+use crate::timeline::packages::{of_sandbox, of_workspace};
 use crate::timeline::select::Selected;
 
 /// What of a rewind is wanted.
@@ -270,13 +270,16 @@ pub fn survey(
         target: Some(id.clone()),
         target_words: target.words.clone(),
         message: target.message,
-        packages: of_workspace(
-            site,
-            &State::Checkpoint(id.clone()),
-            &State::Now,
-            &changes,
-            progress,
-        )?,
+        packages: {
+            let then = State::Checkpoint(id.clone());
+            // with a selection of paths the containers stay as they are
+            let of = if selection == Selection::All {
+                of_sandbox
+            } else {
+                of_workspace
+            };
+            of(site, &then, &State::Now, &changes, progress)?
+        },
         changes,
         between,
         holders,

@@ -57,6 +57,8 @@ pub enum Ask {
     /// What will become of its containers in a rewind to this checkpoint; without one, in a checkpoint: a list of
     /// [`super::parts::outlook::Outlook`].
     Outlook(Option<CheckpointId>),
+    /// The packages of its containers that differ between two states: a summary of the room `packages`.
+    Packages(State, State),
     /// Who holds files in it.
     Holders,
     /// What is remembered of messages without a checkpoint, and whether an operation is open.

@@ -27,6 +27,7 @@ use crate::sandbox::registry::Registry;
 use crate::sandbox::remote::{Ask, Request};
 use crate::sandbox::site::Site;
 use crate::text::{ExactPath, shown_path};
+use crate::timeline::containers::of_containers;
 use crate::timeline::counts::Known;
 use crate::timeline::notes::{notes, remember_missed};
 use crate::watch::take::take;
@@ -279,6 +280,7 @@ impl View {
                 }
                 value(taken)
             }
+            Ask::Packages(a, b) => value(of_containers(site, &a, &b, progress).map_err(report)?),
             Ask::Outlook(target) => value(site.outlook(target.as_ref()).map_err(report)?),
             Ask::Holders => value(site.holders().map_err(report)?),
             Ask::Notes => value(notes(site).map_err(report)?),

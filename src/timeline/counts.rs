@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use super::packages::of_workspace;
+use super::packages::of_sandbox;
 use crate::engine::{Change, CheckpointId, Counts, Result, State};
 use crate::packages::Summary;
 use crate::progress::Progress;
@@ -95,11 +95,13 @@ impl Known {
         let list = site.vault.changes(&from, &to, false, progress)?;
         let tally = Tally {
             counts: Counts::of(&list),
-            packages: Some(of_workspace(site, &from, &to, &list, progress)?),
+            packages: Some(of_sandbox(site, &from, &to, &list, progress)?),
         };
+        // a container that cannot be reached now may be later
+        let whole = tally.packages.as_ref().is_some_and(Summary::is_whole);
         match site.dir() {
-            Ok(dir) => self.put(dir, pair, tally.clone()),
-            Err(_) => self.remember(pair, tally.clone()),
+            Ok(dir) if whole => self.put(dir, pair, tally.clone()),
+            _ => self.remember(pair, tally.clone()),
         }
         Ok((list, tally))
     }

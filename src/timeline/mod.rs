@@ -1,5 +1,6 @@
 //! Message x checkpoint: the only room where conversation and engine are joined.
 
+pub mod containers;
 pub mod counts;
 pub mod desk;
 pub mod join;

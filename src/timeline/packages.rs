@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use super::containers::of_containers;
 use crate::engine::vault::Vault;
 use crate::engine::{Change, Content, EngineError, FileType, Reader, Result, State};
 use crate::packages::{Kind, Node, Summary, Tree, TreeError, workspace};
@@ -10,10 +11,10 @@ use crate::progress::Progress;
 use crate::sandbox::site::Site;
 
 /// A state as a tree: whatever kind of vault keeps it, and on whichever side of the service.
-struct StateTree<'a> {
+pub(super) struct StateTree<'a> {
     vault: &'a dyn Vault,
-    state: &'a State,
-    reader: Option<&'a Reader>,
+    state: State,
+    reader: Option<Reader>,
 }
 
 fn kind(file_type: FileType) -> Kind {
@@ -25,11 +26,20 @@ fn kind(file_type: FileType) -> Kind {
     }
 }
 
-impl StateTree<'_> {
+impl<'a> StateTree<'a> {
+    /// With the rights of this process.
+    pub(super) fn owned(vault: &'a dyn Vault, state: State) -> Self {
+        Self {
+            vault,
+            state,
+            reader: None,
+        }
+    }
+
     fn content(&self, path: &Path, limit: u64) -> std::result::Result<Option<Content>, TreeError> {
-        there(match self.reader {
-            Some(reader) => self.vault.read_for(reader, self.state, path, limit),
-            None => self.vault.read(self.state, path, limit),
+        there(match &self.reader {
+            Some(reader) => self.vault.read_for(reader, &self.state, path, limit),
+            None => self.vault.read(&self.state, path, limit),
         })
     }
 }
@@ -61,9 +71,9 @@ impl Tree for StateTree<'_> {
     }
 
     fn names(&self, path: &Path) -> std::result::Result<Option<Vec<(OsString, Kind)>>, TreeError> {
-        let entries = there(match self.reader {
-            Some(reader) => self.vault.entries_for(reader, self.state, path),
-            None => self.vault.entries(self.state, path),
+        let entries = there(match &self.reader {
+            Some(reader) => self.vault.entries_for(reader, &self.state, path),
+            None => self.vault.entries(&self.state, path),
         })?;
         Ok(entries.map(|all| {
             let one = |e: crate::engine::Entry| (e.name.into_os_string(), kind(e.file_type));
@@ -81,6 +91,19 @@ impl Tree for StateTree<'_> {
     }
 }
 
+/// The packages of a sandbox that differ from one state to another: of its workspace, and of its containers.
+pub fn of_sandbox(
+    site: &Site,
+    a: &State,
+    b: &State,
+    changes: &[Change],
+    progress: &dyn Progress,
+) -> Result<Summary> {
+    let mut out = of_workspace(site, a, b, changes, progress)?;
+    out.extend(of_containers(site, a, b, progress)?);
+    Ok(out)
+}
+
 /// The packages of a workspace that differ from one state to another. `changes`: what of that difference counts. Here
 /// no more is read than the workspace's owner may: the service tells him what is found.
 pub fn of_workspace(
@@ -96,10 +119,10 @@ pub fn of_workspace(
         uid,
         groups: vec![gid],
     });
-    let tree = |state| StateTree {
+    let tree = |state: &State| StateTree {
         vault: &*site.vault,
-        state,
-        reader: owner.as_ref(),
+        state: state.clone(),
+        reader: owner.clone(),
     };
     workspace(&tree(a), &tree(b), touched, progress).map_err(|_| EngineError::Cancelled)
 }

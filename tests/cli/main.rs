@@ -38,6 +38,7 @@ mod measure;
 mod messages;
 mod names;
 mod now;
+mod own_dev;
 mod packages;
 mod pairs;
 mod places;

@@ -44,7 +44,7 @@ impl Layout {
 static ONE: Mutex<()> = Mutex::new(());
 
 /// The packed root file system of the image, made once.
-fn rootfs() -> &'static [u8] {
+pub fn rootfs() -> &'static [u8] {
     static TAR: OnceLock<Vec<u8>> = OnceLock::new();
     TAR.get_or_init(|| {
         let dir = TestDir::new();

@@ -7,4 +7,6 @@ mod common;
 mod manifest;
 
 mod engine;
+mod inside;
+mod packages;
 mod rewinds;

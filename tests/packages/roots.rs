@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use respool::packages::{Dirs, Summary, system};
+use respool::packages::{Dirs, Manager, Summary, system};
 use respool::progress::Silent;
 
 use crate::common::TestDir;
@@ -90,7 +90,10 @@ pub fn lines(summary: &Summary) -> Vec<String> {
         format!("{} {} {from} {to}{place}", p.manager.word(), p.name)
     };
     let unread = summary.packages_unread.iter();
-    let unread = unread.map(|u| format!("{} {} unread: {}", u.manager.word(), u.place, u.why));
+    let unread = unread.map(|u| {
+        let manager = u.manager.map_or("all", Manager::word);
+        format!("{manager} {} unread: {}", u.place, u.why)
+    });
     summary.packages.iter().map(one).chain(unread).collect()
 }
 

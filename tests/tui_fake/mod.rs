@@ -633,7 +633,7 @@ pub fn packages() -> Packages {
             ),
         ],
         packages_unread: vec![Unread {
-            manager: Manager::Rpm,
+            manager: Some(Manager::Rpm),
             place: "/var/lib/rpm/Packages".into(),
             why: "it is of an older kind".into(),
         }],

@@ -29,6 +29,7 @@ use crate::process::fault_point;
 use crate::progress::{Progress, Silent};
 
 pub use dir::{COPIES, CopyDir, list_copies, root_id};
+pub use look::LayerMark;
 use manifest::Manifest;
 use object::{Store, sync_files};
 use scan::Scan;

@@ -9,7 +9,7 @@ use super::record::ContainerRecord;
 use crate::engine::pool::Pool;
 use crate::engine::subvolume::{self, open_dir};
 use crate::engine::vault::Vault;
-use crate::engine::vault::btrfs::BtrfsVault;
+use crate::engine::vault::btrfs::{BtrfsVault, StateRoot};
 use crate::engine::vault::copy::{CopyDir, CopyVault};
 use crate::engine::{CheckpointId, Difference, EngineError, PartKind, Result, Selection, State};
 use crate::progress::Progress;
@@ -39,6 +39,16 @@ struct Tree {
     vault: BtrfsVault,
     /// The subvolume within the file system.
     subvolume: PathBuf,
+}
+
+/// A state of a container's files, to look into: the whole root, or the upper layer of an overlay.
+pub enum Look<'a> {
+    /// As they are: a folder.
+    Live(OwnedFd),
+    /// A snapshot.
+    Snapshot(StateRoot),
+    /// Copies.
+    Copies(&'a CopyVault, CheckpointId),
 }
 
 /// A container of a sandbox.
@@ -182,6 +192,19 @@ impl Part {
         match &self.keep {
             Keep::Btrfs(tree) => &tree.vault,
             Keep::Copy(vault) => &**vault,
+        }
+    }
+
+    /// Opens a state of its files to look into.
+    pub fn look(&self, state: &State) -> Result<Look<'_>> {
+        match (state, &self.keep) {
+            (State::Now, _) => {
+                let path = &self.located.path;
+                let folder = bind::open_folder(path).map_err(EngineError::io("open", path))?;
+                Ok(Look::Live(folder))
+            }
+            (State::Checkpoint(_), Keep::Btrfs(tree)) => Ok(Look::Snapshot(tree.vault.open_state(state)?)),
+            (State::Checkpoint(id), Keep::Copy(vault)) => Ok(Look::Copies(vault, id.clone())),
         }
     }
 

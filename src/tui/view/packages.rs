@@ -1,6 +1,6 @@
 //! The packages that differ between two states, one line each.
 
-use crate::packages::Summary;
+use crate::packages::{Manager, Summary};
 use crate::text::shown;
 
 /// So many are listed.
@@ -22,7 +22,14 @@ pub fn all(summary: &Summary) -> Vec<String> {
         lines.push(format!("... and {} more packages", summary.packages.len() - MOST));
     }
     let unread = summary.packages_unread.iter().take(MOST);
-    lines.extend(unread.map(|u| format!("! {} in {} cannot be read: {}", u.manager.word(), u.place, u.why)));
+    lines.extend(unread.map(|u| {
+        format!(
+            "! {} in {} cannot be read: {}",
+            u.manager.map_or("all", Manager::word),
+            u.place,
+            u.why
+        )
+    }));
     // they may come from another machine
     lines.iter().map(|l| shown(l)).collect()
 }

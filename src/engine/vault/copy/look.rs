@@ -81,7 +81,40 @@ impl Manifest {
     }
 }
 
+/// What an entry of an overlay's upper layer is, besides itself (kernel documentation, filesystems/overlayfs).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerMark {
+    /// Nothing else.
+    Plain,
+    /// What was removed.
+    Whiteout,
+    /// A folder that hides all that is below it.
+    Opaque,
+    /// What only the kernel puts together: a renamed folder, attributes without content.
+    Elsewhere,
+}
+
 impl CopyVault {
+    /// What a path of a checkpoint is in an overlay whose marks are in this namespace (`trusted`, `user`).
+    pub fn layer_mark(&self, id: &CheckpointId, path: &Path, space: &str) -> Result<LayerMark> {
+        let manifest = self.manifest(id)?;
+        let node = &manifest.nodes[manifest.find(path)? as usize];
+        if node.file_type == FileType::CharDevice && node.rdev == (0, 0) {
+            return Ok(LayerMark::Whiteout);
+        }
+        let value = |what: &str| {
+            let name = format!("{space}.overlay.{what}");
+            node.facts.as_deref()?.xattrs.get(name.as_bytes())
+        };
+        Ok(if value("redirect").is_some() || value("metacopy").is_some() {
+            LayerMark::Elsewhere
+        } else if value("opaque").is_some_and(|v| v[..] == *b"y") {
+            LayerMark::Opaque
+        } else {
+            LayerMark::Plain
+        })
+    }
+
     /// Refused where the permission bits in this checkpoint would not let this user look.
     pub(super) fn allows(&self, reader: &Reader, id: &CheckpointId, path: &Path) -> Result<()> {
         self.manifest(id)?.allows(reader, path)
