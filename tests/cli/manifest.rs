@@ -98,23 +98,13 @@ fn walk(
 impl Manifest {
     /// Reads a tree.
     pub fn of(root: &Path) -> Self {
-        let mut out = BTreeMap::new();
-        walk(root, Path::new(""), &[], &mut BTreeMap::new(), &mut out);
-        Self(out)
+        Self::without(root, &[])
     }
 
-    /// Reads the root file system of a container, without what an engine mounts in it.
-    pub fn of_root(root: &Path) -> Self {
+    /// Reads a tree, but for these paths and what is below them.
+    pub fn without(root: &Path, skip: &[&str]) -> Self {
         let mut out = BTreeMap::new();
-        let mounted = [
-            "proc",
-            "sys",
-            "dev",
-            "etc/hosts",
-            "etc/hostname",
-            "etc/resolv.conf",
-        ];
-        walk(root, Path::new(""), &mounted, &mut BTreeMap::new(), &mut out);
+        walk(root, Path::new(""), skip, &mut BTreeMap::new(), &mut out);
         Self(out)
     }
 

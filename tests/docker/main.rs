@@ -7,4 +7,8 @@ mod common;
 mod manifest;
 
 mod engine;
+mod kills;
+mod look;
+mod proof;
 mod rewinds;
+mod states;
