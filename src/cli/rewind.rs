@@ -157,7 +157,7 @@ fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan, draft: Op
 
 fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
     let each = o.containers.iter().map(|c| {
-        let doc = json!({"changed": c.changed, "technique": c.technique, "state": c.state});
+        let doc = json!({"changed": c.changed, "technique": c.technique, "state": c.state, "ms": c.ms});
         (c.name.clone(), doc)
     });
     let containers: serde_json::Map<String, serde_json::Value> = each.collect();

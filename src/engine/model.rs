@@ -153,6 +153,9 @@ pub struct CheckpointMeta {
     /// The parts that are kept in vaults of their own, and those that could not be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<Elsewhere>,
+    /// Where in the snapshot the part is, if it is not all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner: Option<text::ExactPath>,
     /// How long containers were paused for it, milliseconds: known to who took it, not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<u64>,

@@ -56,6 +56,7 @@ mod tests {
             operation: None,
             clock_back: false,
             elsewhere: Vec::new(),
+            inner: None,
             pause_ms: None,
         };
         Checkpoint {

@@ -412,6 +412,7 @@ mod tests {
             operation: None,
             clock_back: false,
             elsewhere: Vec::new(),
+            inner: None,
             pause_ms: None,
         }
     }

@@ -101,10 +101,10 @@ impl Manifest {
         Self::without(root, &[])
     }
 
-    /// Reads a tree but for these paths of it.
-    pub fn without(root: &Path, left_out: &[&str]) -> Self {
+    /// Reads a tree, but for these paths and what is below them.
+    pub fn without(root: &Path, skip: &[&str]) -> Self {
         let mut out = BTreeMap::new();
-        walk(root, Path::new(""), left_out, &mut BTreeMap::new(), &mut out);
+        walk(root, Path::new(""), skip, &mut BTreeMap::new(), &mut out);
         Self(out)
     }
 

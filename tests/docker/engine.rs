@@ -1,13 +1,15 @@
 //! A Docker daemon of a test's own: its data on a file system of its own, no network, gone afterwards even on panic.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::common::{self, TestDir, wait_until};
@@ -30,18 +32,26 @@ impl Layout {
             Self::OverlayOnBtrfs | Self::OverlayOnExt4 => "overlay2",
         }
     }
-
-    pub fn technique(self) -> &'static str {
-        match self {
-            Self::Btrfs => "subvolume-root",
-            Self::OverlayOnBtrfs => "overlay-on-btrfs",
-            Self::OverlayOnExt4 => "overlay-copy",
-        }
-    }
 }
 
-/// One daemon at a time in this process: they are heavy, and share the kernel's cgroups.
-static ONE: Mutex<()> = Mutex::new(());
+/// So many daemons at a time, whatever runs the tests: they are heavy.
+const SLOTS: usize = 2;
+
+/// The right to start a daemon; ends with the value.
+fn slot() -> File {
+    let slots: Vec<File> = (0..SLOTS)
+        .map(|i| File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("docker-{i}.lock"))))
+        .collect::<Result<_, _>>()
+        .expect("lock files");
+    let mut free = None;
+    wait_until(Duration::from_secs(3600), || {
+        free = slots
+            .iter()
+            .position(|f| flock(f, FlockOperation::NonBlockingLockExclusive).is_ok());
+        free.is_some()
+    });
+    slots.into_iter().nth(free.expect("a slot")).expect("that slot")
+}
 
 /// The packed root file system of the image, made once.
 pub fn rootfs() -> &'static [u8] {
@@ -78,7 +88,7 @@ pub struct Engine {
     pub layout: Layout,
     dir: TestDir,
     daemon: Option<Child>,
-    _one: MutexGuard<'static, ()>,
+    _slot: File,
 }
 
 fn tool(name: &str, args: &[&OsStr]) {
@@ -97,13 +107,13 @@ impl Engine {
     /// A running daemon with the image `box:1`.
     pub fn start(layout: Layout) -> Self {
         common::need_root();
-        let one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let slot = slot();
         let dir = TestDir::new();
         let mut engine = Self {
             layout,
             dir,
             daemon: None,
-            _one: one,
+            _slot: slot,
         };
         engine.make_disk();
         engine.up();
@@ -263,7 +273,10 @@ impl Engine {
 
     /// A running container that ends when it is told to.
     pub fn run(&self, name: &str, more: &[&str]) {
-        let mut args = vec!["run", "-d", "--name", name, "--network", "none"];
+        let mut args = vec!["run", "-d", "--name", name];
+        if !more.contains(&"--network") {
+            args.extend(["--network", "none"]);
+        }
         args.extend(more);
         args.extend([
             "box:1",
@@ -277,30 +290,6 @@ impl Engine {
     /// Runs a script in a container.
     pub fn sh(&self, name: &str, script: &str) -> String {
         self.docker(&["exec", name, "/bin/sh", "-ec", script])
-    }
-
-    pub fn inspect(&self, name: &str) -> Value {
-        let text = self.docker(&["inspect", name]);
-        let mut all: Vec<Value> = serde_json::from_str(&text).expect("inspect");
-        all.remove(0)
-    }
-
-    pub fn id(&self, name: &str) -> String {
-        self.inspect(name)["Id"].as_str().expect("id").to_owned()
-    }
-
-    pub fn state(&self, name: &str) -> String {
-        self.inspect(name)["State"]["Status"]
-            .as_str()
-            .expect("state")
-            .to_owned()
-    }
-
-    /// The root file system as a process in the running container sees it.
-    pub fn root(&self, name: &str) -> PathBuf {
-        let pid = self.inspect(name)["State"]["Pid"].as_i64().expect("pid");
-        assert!(pid > 0, "{name} does not run");
-        PathBuf::from(format!("/proc/{pid}/root/."))
     }
 
     /// The program, with this engine.

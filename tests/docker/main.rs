@@ -8,5 +8,9 @@ mod manifest;
 
 mod engine;
 mod inside;
+mod kills;
+mod look;
 mod packages;
+mod proof;
 mod rewinds;
+mod states;

@@ -7,16 +7,6 @@ use serde_json::Value;
 use crate::engine::{Engine, Layout};
 use crate::manifest::Manifest;
 
-/// What an engine mounts in a container's root file system.
-const MOUNTED: [&str; 6] = [
-    "proc",
-    "sys",
-    "dev",
-    "etc/hosts",
-    "etc/hostname",
-    "etc/resolv.conf",
-];
-
 /// What exists when the checkpoint is taken.
 const PREPARE: &str = r"
 mkdir -p /opt/pk/bin /opt/pk/lib
@@ -64,7 +54,16 @@ pub fn tracked(engine: &Engine) -> String {
 /// The root of a paused container.
 pub fn frozen(engine: &Engine, name: &str) -> Manifest {
     engine.docker(&["pause", name]);
-    let out = Manifest::without(&engine.root(name), &MOUNTED);
+    // what an engine mounts in it
+    let mounted = [
+        "proc",
+        "sys",
+        "dev",
+        "etc/hosts",
+        "etc/hostname",
+        "etc/resolv.conf",
+    ];
+    let out = Manifest::without(&engine.root(name), &mounted);
     engine.docker(&["unpause", name]);
     out
 }
@@ -88,6 +87,7 @@ fn there_and_back(layout: Layout) {
     assert!(doc["pause_ms"].is_u64(), "{doc}");
     assert_eq!(engine.state("agent"), "running");
     let at = id_of(&doc);
+    let files = Manifest::of(Path::new(&ws));
     std::fs::write(&file, "two\n").expect("a change");
     engine.sh("agent", MUTATE);
     let later = frozen(&engine, "agent");
@@ -100,7 +100,7 @@ fn there_and_back(layout: Layout) {
     let doc = engine.ok(&["-s", &ws, "rewind", &at, "--files"]);
     assert_eq!(doc["verified"], true, "{doc}");
     assert!(doc["restored"]["container"]["agent"].is_object(), "{doc}");
-    assert_eq!(std::fs::read_to_string(&file).expect("the file"), "one\n");
+    files.assert_same(&Manifest::of(Path::new(&ws)), "the workspace");
     assert_eq!(
         (engine.state("agent"), engine.id("agent")),
         ("running".into(), agent.clone())

@@ -109,12 +109,12 @@ impl BtrfsVault {
         open_dir(&self.live, &self.inner).map_err(EngineError::io("open", &self.inner))
     }
 
-    /// The root of the part in a snapshot of the live subvolume.
-    fn part_in(&self, snapshot: OwnedFd, path: &Path) -> Result<OwnedFd> {
-        if self.inner.as_os_str().is_empty() {
+    /// The part in a snapshot.
+    fn part_in(snapshot: OwnedFd, inner: &Path, path: &Path) -> Result<OwnedFd> {
+        if inner.as_os_str().is_empty() {
             return Ok(snapshot);
         }
-        open_dir(&snapshot, &self.inner).map_err(EngineError::io("open", path.join(&self.inner)))
+        open_dir(&snapshot, inner).map_err(EngineError::io("open", path.join(inner)))
     }
 
     /// The sandbox's directory.
@@ -172,6 +172,9 @@ impl BtrfsVault {
         let mut meta = new_meta(new, last.map(|(name, time)| (name.seq, time)), time);
         if self.part != PartKind::Workspace {
             meta.parts = vec![self.part];
+        }
+        if !self.inner.as_os_str().is_empty() {
+            meta.inner = Some(crate::text::ExactPath(self.inner.clone()));
         }
         let json = record_bytes(&meta, &self.snaps_path)?;
         let name = list::Name::of(&meta).text();
@@ -269,6 +272,7 @@ pub(in crate::engine::vault) fn new_meta(
         operation: new.operation.clone(),
         clock_back: last.and_then(|(_, t)| t).is_some_and(|before| time < before),
         elsewhere: new.elsewhere.clone(),
+        inner: None,
         pause_ms: None,
     }
 }
@@ -331,6 +335,7 @@ mod tests {
             operation: None,
             clock_back: false,
             elsewhere: Vec::new(),
+            inner: None,
             pause_ms: None,
         };
         assert!(record_bytes(&meta, Path::new("p")).is_ok());

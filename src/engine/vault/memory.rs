@@ -233,6 +233,7 @@ impl Vault for MemoryVault {
                 operation: new.operation.clone(),
                 clock_back: inner.kept.last().is_some_and(|(c, _)| time < c.meta.time),
                 elsewhere: new.elsewhere.clone(),
+                inner: None,
                 pause_ms: None,
             },
             health: Health::Ok,

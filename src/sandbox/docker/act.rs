@@ -96,8 +96,10 @@ impl Engine {
     /// Starts it, and waits until it is up: it runs steadily, and its health check, if it has one, has an answer.
     /// What the user should know of its health is told in a line.
     pub fn start(&self, c: &Inspect) -> Result<(Inspect, Option<String>)> {
-        let said = words(self.raw(START, self.docker().start_container(&c.id, None)));
-        self.became("start", c, said, &[State::Running])?;
+        // one that ended by now was started all the same: what became of it is told below
+        if let Some(said) = words(self.raw(START, self.docker().start_container(&c.id, None))) {
+            self.became("start", c, Some(said), &[State::Running])?;
+        }
         self.steady(c)
     }
 
@@ -108,8 +110,9 @@ impl Engine {
             ..RestartContainerOptions::default()
         };
         let limit = Duration::from_secs(c.stop_seconds.into()) + START;
-        let said = words(self.raw(limit, self.docker().restart_container(&c.id, Some(options))));
-        self.became("restart", c, said, &[State::Running])?;
+        if let Some(said) = words(self.raw(limit, self.docker().restart_container(&c.id, Some(options)))) {
+            self.became("restart", c, Some(said), &[State::Running])?;
+        }
         self.steady(c)
     }
 

@@ -1,5 +1,7 @@
 //! The containers' way through a rewind: stopped, their files brought back and checked, started again.
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 
 use super::open::Parts;
@@ -52,6 +54,9 @@ pub struct Rewound {
     pub changed: Option<u64>,
     /// What it does now: `running`, `paused`, `stopped`.
     pub state: Was,
+    /// How long that took, stop and start left out, milliseconds.
+    #[serde(default)]
+    pub ms: u64,
 }
 
 /// The containers of a sandbox, as an operation sees them.
@@ -231,6 +236,7 @@ impl Turns for Parts {
         let mut out = Vec::new();
         for turn in turns {
             progress.step("restoring containers", out.len() as u64, turns.len() as u64);
+            let began = Instant::now();
             let part = self.opened(turn)?;
             let changed = part.restore(&State::Now, target, &turn.beside, progress)?;
             fault_point("container-restored");
@@ -244,6 +250,7 @@ impl Turns for Parts {
                 technique: part.located.verdict.technique.word().to_owned(),
                 changed,
                 state: turn.was,
+                ms: began.elapsed().as_millis() as u64,
             });
         }
         Ok(out)

@@ -295,6 +295,7 @@ pub(in crate::engine::vault) fn bare(
         operation: None,
         clock_back: false,
         elsewhere: Vec::new(),
+        inner: None,
         pause_ms: None,
     }
 }

@@ -78,7 +78,8 @@ impl BtrfsVault {
             State::Now => self.now(),
             State::Checkpoint(id) => {
                 let (name, dir) = self.find(id)?;
-                match self.examine(&name, &dir)?.health {
+                let found = self.examine(&name, &dir)?;
+                match found.health {
                     Health::Ok => {}
                     Health::Incomplete(reason) | Health::Damaged(reason) => {
                         return Err(EngineError::DamagedCheckpoint {
@@ -90,7 +91,8 @@ impl BtrfsVault {
                 let part = part_name(self.part);
                 let path = self.snaps_path.join(name.text()).join(part);
                 let root = open_dir(&dir, part).map_err(EngineError::io("open", &path))?;
-                self.opened(root, None, &path)
+                let inner = found.meta.inner.map(|p| p.0).unwrap_or_default();
+                opened(root, None, &inner, &path)
             }
         }
     }
@@ -115,22 +117,7 @@ impl BtrfsVault {
             .map_err(EngineError::io("take the snapshot", &path))?;
         fault_point("now-taken");
         let root = open_dir(&temp.dir, TREE).map_err(EngineError::io("open", &path))?;
-        self.opened(root, Some(temp), &path)
-    }
-
-    fn opened(&self, root: OwnedFd, temp: Option<Temp>, path: &Path) -> Result<StateRoot> {
-        let info = root_info(&root).map_err(EngineError::io("look at", path))?;
-        match info {
-            Some(info) if info.read_only => Ok(StateRoot {
-                root: self.part_in(root, path)?,
-                made: info.otime,
-                _temp: temp,
-            }),
-            _ => Err(EngineError::Damaged {
-                what: "this is no read-only snapshot".into(),
-                path: path.to_owned(),
-            }),
-        }
+        opened(root, Some(temp), &self.inner, &path)
     }
 
     /// Removes the temporary snapshots that no process uses; how many. The caller holds the lock of `tmp`.
@@ -164,5 +151,20 @@ impl BtrfsVault {
             }
         }
         Ok(removed)
+    }
+}
+
+fn opened(root: OwnedFd, temp: Option<Temp>, inner: &Path, path: &Path) -> Result<StateRoot> {
+    let info = root_info(&root).map_err(EngineError::io("look at", path))?;
+    match info {
+        Some(info) if info.read_only => Ok(StateRoot {
+            root: BtrfsVault::part_in(root, inner, path)?,
+            made: info.otime,
+            _temp: temp,
+        }),
+        _ => Err(EngineError::Damaged {
+            what: "this is no read-only snapshot".into(),
+            path: path.to_owned(),
+        }),
     }
 }
