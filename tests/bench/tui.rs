@@ -46,7 +46,6 @@ impl Bench {
             tmux: false,
             select: None,
             notice: None,
-            tmux: false,
         });
         Self {
             state,

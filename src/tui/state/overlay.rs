@@ -176,7 +176,7 @@ pub enum Overlay {
     /// A rewind at work.
     Running(Running),
     /// Its result.
-    Ended(Ended),
+    Ended(Box<Ended>),
     /// The operation log.
     Log(Loading<(), Vec<Operation>>, Position),
     /// A list with a search line.

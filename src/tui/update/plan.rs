@@ -393,14 +393,14 @@ pub fn ended(state: &mut State, job: JobId, result: Result<Outcome, Failure>, ef
             state.end = Some(End::Quit);
             return;
         }
-        state.overlays.push(Overlay::Ended(Ended {
+        state.overlays.push(Overlay::Ended(Box::new(Ended {
             verb: running.verb,
             words: running.words,
             paths: running.paths,
             result,
             unsent: None,
             top: 0,
-        }));
+        })));
     }
     state.dirty = true;
     match leads_to {

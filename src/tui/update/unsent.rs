@@ -5,16 +5,14 @@ use crate::text::count;
 use crate::tui::backend::Failure;
 use crate::tui::effect::{Effect, Outside, Work};
 use crate::tui::keymap::Action;
-use crate::tui::state::{Awaited, Ended, Overlay, State, Tone, Verb};
+use crate::tui::state::{Awaited, Overlay, State, Tone, Verb};
 
 /// The keys of the result of a rewind, where the message was not sent.
 pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
-    let Some(Overlay::Ended(Ended {
-        verb: Verb::Resend(writing),
-        unsent: Some(unsent),
-        ..
-    })) = state.overlays.last()
-    else {
+    let Some(Overlay::Ended(ended)) = state.overlays.last() else {
+        return;
+    };
+    let (Verb::Resend(writing), Some(unsent)) = (&ended.verb, &ended.unsent) else {
         return;
     };
     let outside = match (action, &unsent.command, &unsent.line) {

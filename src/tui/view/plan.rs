@@ -82,20 +82,10 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
             Role::Warn,
         );
     }
-    let chat = match (plan.chat, &plan.chat_reason) {
-        ("kept", Some(why)) => format!("the conversation is kept as it is: {}", text::shown(why)),
-        ("kept", None) => "the conversation is kept as it is".to_owned(),
-        ("rewound", _) if plan.reach == Reach::Chat => {
-            "the conversation goes back, the files stay".to_owned()
-        }
-        ("rewound", _) => "the conversation goes back too".to_owned(),
-        ("forked", _) => "the conversation goes on in a fork".to_owned(),
-        _ => String::new(),
-    };
     for step in &plan.steps {
         push(&format!("· {}", text::shown(step)), Role::Dim);
     }
-    push(&format!("· {chat}"), Role::Dim);
+    push(&format!("· {}", chat_words(plan)), Role::Dim);
     if let Verb::Resend(writing) = &shown.verb {
         push(&format!("· {}", sending(state, writing)), Role::Dim);
         if plan.chat == "kept" {
@@ -118,6 +108,20 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
         push("Changed since then, all taken back:", Role::Title);
     }
     lines
+}
+
+/// What becomes of the conversation.
+fn chat_words(plan: &Plan) -> String {
+    match (plan.chat, &plan.chat_reason) {
+        ("kept", Some(why)) => format!("the conversation is kept as it is: {}", text::shown(why)),
+        ("kept", None) => "the conversation is kept as it is".to_owned(),
+        ("rewound", _) if plan.reach == Reach::Chat => {
+            "the conversation goes back, the files stay".to_owned()
+        }
+        ("rewound", _) => "the conversation goes back too".to_owned(),
+        ("forked", _) => "the conversation goes on in a fork".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Why nothing is sent where the conversation stays.
