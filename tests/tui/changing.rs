@@ -257,6 +257,7 @@ fn a_fork_is_shown_once_it_is_there() {
         conversation: Some("fork".into()),
         store: Some(fork.clone()),
         resent: false,
+        containers: Vec::new(),
         notes: vec!["go on there: claude --resume fork".into()],
     }));
     let mut tui = Tui::started(script, (120, 40));
