@@ -568,7 +568,22 @@ fn a_fork_has_the_checkpoints_of_what_it_shares() {
     write(&t, "begun\n");
     turn(&mut fork, "again", "second way\n");
     let (old, new) = (first_one.rows(), fork.rows());
+    // what only the other one has is a branch
+    let of_both = |rows: &[Value]| {
+        rows.iter()
+            .filter(|r| r["active"] == false)
+            .map(|r| r["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    let own = |rows: Vec<Value>| {
+        rows.into_iter()
+            .filter(|r| r["active"] == true)
+            .collect::<Vec<_>>()
+    };
+    let others = (of_both(&old), of_both(&new));
+    let (old, new) = (own(old), own(new));
     assert_eq!((old.len(), new.len()), (2, 2));
+    assert_eq!(others, (vec![new[1]["id"].clone()], vec![old[1]["id"].clone()]));
     assert_eq!(old[0]["checkpoint"], new[0]["checkpoint"]);
     assert_eq!(new[0]["changes"]["modified"], 1, "{new:?}");
     assert!(new.iter().all(|r| r["checkpoint"]["state"] == "ok"), "{new:?}");
@@ -582,4 +597,28 @@ fn a_fork_has_the_checkpoints_of_what_it_shares() {
         let (code, said) = t.run(&["--yes", "-c", fork.id(), "rewind", state, "--files"]);
         assert_eq!((code, first(&t).as_str()), (0, want), "{state}: {said}");
     }
+}
+
+/// A fork whose last turn was cut off looks as if the agent were at work: its message has its checkpoint all the same,
+/// where it was sent.
+#[test]
+fn a_fork_that_appears_is_no_message() {
+    let t = Tracked::new();
+    let mut s = Session::new(&t, SESSION);
+    silent(&s.hook("UserPromptSubmit", Some("begin")));
+    s.says("begin");
+    s.calls();
+    let mut watcher = Watcher::here(&t);
+    let before = t.checkpoints();
+    let id = "22222222-2222-4333-8444-555555555555";
+    let text = std::fs::read_to_string(&s.store).expect("read");
+    let mut fork = Session::new(&t, id);
+    fork.raw(&text.replace(SESSION, id));
+    assert_eq!(watcher.until("watching")["conversation"], id);
+    assert_eq!(t.checkpoints(), before);
+    // and the next one is
+    (fork.last, fork.records) = (s.last.clone(), 100);
+    let next = fork.says("go on");
+    assert_eq!(watcher.until("checkpoint")["message"], next);
+    assert_eq!(t.checkpoints(), before + 1);
 }

@@ -127,7 +127,8 @@ impl Followed {
             .messages
             .iter()
             .max_by_key(|m| m.index)
-            .filter(|m| fresh && (begins(&now, m) || is_hooked(desk, &now, m)));
+            .filter(|m| fresh && (begins(&now, m) || is_hooked(desk, &now, m)))
+            .filter(|m| !is_of_another(&found, m));
         let old = || {
             now.messages
                 .iter()
@@ -493,6 +494,19 @@ fn is_hooked(desk: &Desk, now: &Conversation, message: &Message) -> bool {
             .is_some_and(|id_of| plain_id(id_of) == id);
         own && c.meta.how == How::Hook && c.meta.text_hash.as_ref() == Some(&hash)
     })
+}
+
+/// True if a message was sent in another conversation, of which this one is a fork: it has its checkpoint there.
+fn is_of_another(found: &Found, message: &Message) -> bool {
+    let has = |store: &PathBuf| {
+        let read = found.0.tail(store, KNOWN);
+        read.is_ok_and(|c| {
+            c.messages
+                .iter()
+                .any(|m| (&m.id, &m.text) == (&message.id, &message.text))
+        })
+    };
+    found.0.kin(&found.1).iter().any(has)
 }
 
 /// True if this, the newest message of a store that has just appeared, was just sent: a copy of an old
