@@ -79,6 +79,8 @@ class Resend:
         code, document = self.proof.run("timeline", self.number)
         rows = [(r["message"], r["text"]) for r in document.get("rows", [])]
         self.check("the old branch is still shown", rows == [(1, ONE), (None, TWO), (None, THREE), (2, "edited two")], rows)
+        newest = (document.get("rows") or [{}])[-1].get("checkpoint") or {}
+        self.check("the message that was sent has its own checkpoint", newest.get("state") == "ok", newest)
         self.undo(third)
         self.say(FOUR)
         self.heard("the first branch again", [ONE, TWO, THREE, FOUR], ("edited two",), picture=True)
