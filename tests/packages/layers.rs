@@ -1,11 +1,12 @@
 //! The layers of an overlay, read without mounting it, and compared with the kernel's own view of them.
 
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use respool::packages::{Dirs, Kind, Marks, Tree, system};
+use respool::packages::{Dirs, Hides, Kind, Marks, Node, Over, Tree, TreeError, Upper, system};
 use respool::progress::Silent;
 
 use crate::common::need_root;
@@ -106,6 +107,40 @@ fn what_only_the_kernel_reads_is_said() {
     );
 }
 
+/// An upper layer that tells by itself what it hides, as one that is kept as copies does.
+struct Told {
+    root: PathBuf,
+    tree: Dirs,
+}
+
+impl Tree for Told {
+    fn node(&self, path: &Path) -> Result<Option<Node>, TreeError> {
+        self.tree.node(path)
+    }
+    fn names(&self, path: &Path) -> Result<Option<Vec<(OsString, Kind)>>, TreeError> {
+        self.tree.names(path)
+    }
+    fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, TreeError> {
+        self.tree.read(path, limit)
+    }
+}
+
+impl Upper for Told {
+    fn hides(&self, path: &Path) -> Result<Hides, TreeError> {
+        let path = self.root.join(path);
+        let Ok(meta) = path.symlink_metadata() else {
+            return Ok(Hides::Usual);
+        };
+        if meta.file_type().is_char_device() && meta.rdev() == 0 {
+            return Ok(Hides::Itself);
+        }
+        let mut value = [0; 8];
+        let opaque = rustix::fs::lgetxattr(&path, "trusted.overlay.opaque", &mut value[..]);
+        let opaque = opaque.is_ok_and(|n| &value[..n] == b"y");
+        Ok(if opaque { Hides::Below } else { Hides::Usual })
+    }
+}
+
 /// Everything in a tree, as it shows it.
 fn all(tree: &dyn Tree, path: PathBuf, out: &mut Vec<String>) {
     let mut names = tree.names(&path).expect("a folder").expect("there");
@@ -170,6 +205,14 @@ fn the_kernel_shows_the_same() {
     );
     let mut mine = Vec::new();
     all(&tree, PathBuf::new(), &mut mine);
+    let upper = Told {
+        root: dir.at("upper"),
+        tree: Dirs::one(open(&dir.at("upper"))),
+    };
+    let below = Dirs::overlay(vec![open(&dir.at("lower"))], Marks::Trusted);
+    let mut told = Vec::new();
+    all(&Over::new(Box::new(upper), below), PathBuf::new(), &mut told);
+    assert_eq!(told, mine, "an upper layer that is no folder");
     let names: Vec<String> = mine
         .iter()
         .map(|l| {
