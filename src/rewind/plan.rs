@@ -314,6 +314,7 @@ mod tests {
             open,
             cwd: true,
             own,
+            window: false,
         }
     }
 

@@ -252,7 +252,8 @@ pub fn survey(
     } else {
         scope.paths.clone().map_or(Selection::All, Selection::Paths)
     };
-    let holders = site.holders()?;
+    let mut holders = site.holders()?;
+    holders.retain(|h| !h.window);
     // a store may say "running" long after its agent was killed: somebody must be there, too
     let somebody = holders.iter().any(|h| !h.own);
     let heard = hear(timeline, site, target, id, scope)?;

@@ -156,6 +156,7 @@ impl Freeze for StopHolders {
                 .filter(|h| {
                     h.open
                         && !h.own
+                        && !h.window
                         && !frozen.left.contains(h)
                         && !frozen
                             .stopped
@@ -165,7 +166,9 @@ impl Freeze for StopHolders {
                 .cloned()
                 .collect();
             if new.is_empty() {
-                frozen.left.extend(all.into_iter().filter(|h| h.own || !h.open));
+                frozen
+                    .left
+                    .extend(all.into_iter().filter(|h| h.own || h.window || !h.open));
                 break;
             }
             for h in new {
@@ -195,7 +198,11 @@ impl Freeze for StopHolders {
             let mut new = known(&seen, self.behalf);
             // against one that is never stopped more tries are of no use
             wrote |= seen.len() > new.iter().filter(|h| h.own).count();
-            new.extend(holders(&self.place(), self.behalf));
+            new.extend(
+                holders(&self.place(), self.behalf)
+                    .into_iter()
+                    .filter(|h| !h.window),
+            );
             let met = |h: &Holder| {
                 frozen
                     .stopped

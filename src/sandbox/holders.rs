@@ -35,6 +35,9 @@ pub struct Holder {
     pub cwd: bool,
     /// It is respool, an ancestor of it, in its session or in the foreground of its terminal: never stopped.
     pub own: bool,
+    /// A window of this program that writes nothing there: a rewind does not disturb it, nor it the rewind.
+    #[serde(default)]
+    pub window: bool,
 }
 
 impl Place<'_> {
@@ -91,6 +94,7 @@ fn holder(pid: i32, place: &Place<'_>) -> Option<Holder> {
         open,
         cwd,
         own: false,
+        window: false,
     })
 }
 
@@ -134,7 +138,7 @@ impl Own {
     }
 }
 
-/// The same program as this one: another window of it only looks at the files, and what changes them holds the lock.
+/// The same program as this one: what changes files in a sandbox holds its lock.
 fn same_program(pid: i32) -> bool {
     let file = |pid: &str| {
         let meta = fs::metadata(format!("/proc/{pid}/exe"));
@@ -144,8 +148,8 @@ fn same_program(pid: i32) -> bool {
     own.is_some() && file(&pid.to_string()) == own
 }
 
-/// All holders but other windows of this program, by pid. As root all of them are seen; else those of the same user.
-/// `behalf`: the process on whose behalf this one works, if it is another.
+/// All holders, by pid. As root all of them are seen; else those of the same user. `behalf`: the process on whose
+/// behalf this one works, if it is another.
 pub fn holders(place: &Place<'_>, behalf: Option<i32>) -> Vec<Holder> {
     let own = Own::of(behalf);
     let me = std::process::id() as i32;
@@ -153,9 +157,9 @@ pub fn holders(place: &Place<'_>, behalf: Option<i32>) -> Vec<Holder> {
         .into_iter()
         .filter(|pid| *pid != me)
         .filter_map(|pid| holder(pid, place))
-        .filter(|h| !same_program(h.pid))
         .map(|h| Holder {
             own: own.has(h.pid),
+            window: !h.writes && same_program(h.pid),
             ..h
         })
         .collect()
@@ -173,6 +177,7 @@ pub fn known(pids: &BTreeSet<i32>, behalf: Option<i32>) -> Vec<Holder> {
             open: false,
             cwd: false,
             own: own.has(s.pid),
+            window: false,
             comm: s.comm,
         })
         .collect()

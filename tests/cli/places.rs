@@ -66,7 +66,7 @@ fn no_loop_devices() {
     let run = |args: &str| {
         let mut c = Command::new("unshare");
         let script = format!(
-            "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec \"$0\" --json --state-dir \"$1\" {args}"
+            "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec setpriv --bounding-set -mknod \"$0\" --json --state-dir \"$1\" {args}"
         );
         c.args(["--mount", "sh", "-c", &script])
             .arg(template.get_program())
