@@ -161,6 +161,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Crates that only one room may name.
 const ONLY_IN: &[(&str, &str)] = &[
     ("ratatui", "tui"),
+    ("ratatui_textarea", "tui"),
     ("crossterm", "tui"),
     ("clap", "cli"),
     ("clap_complete", "cli"),

@@ -106,7 +106,7 @@ impl Kept {
     }
 
     /// What the editor made of it; the file is removed, unless it is no text. `before`: what it was.
-    pub fn from_editor(&self, file: &Path, before: &str) -> Result<String> {
+    pub fn edited(&self, file: &Path, before: &str) -> Result<String> {
         self.hand.run(|| {
             let new = read_text(file).map_err(ChatError::io("read", file))?;
             fs::remove_file(file).map_err(ChatError::io("remove", file))?;
@@ -179,7 +179,7 @@ mod tests {
             let file = kept.for_editor(before).expect("file");
             assert_eq!(fs::read_to_string(&file).expect("read"), before);
             fs::write(&file, written).expect("edit");
-            assert_eq!(kept.from_editor(&file, before).expect("text"), after);
+            assert_eq!(kept.edited(&file, before).expect("text"), after);
             assert!(!file.exists());
         }
     }

@@ -109,7 +109,7 @@ fn edited(app: &App, kept: &Kept, text: &str) -> Result<String, Failure> {
         Some(start) => start.direct().status(),
         None => Err(std::io::Error::other("there is no such program")),
     };
-    let new = kept.from_editor(&file, text)?;
+    let new = kept.edited(&file, text)?;
     match status {
         Ok(status) if status.success() => Ok(new),
         Ok(_) => Err(Failure::new(

@@ -115,6 +115,7 @@ impl<'a> Tools<'a> {
             return Ok(None);
         }
         let ground = self.ground(log, freeze);
+        wait_told(log, progress);
         let lock = ground.lock()?;
         let recovered = ground.recover(&lock, progress)?;
         self.site.vault.sweep()?;
@@ -129,6 +130,7 @@ impl<'a> Tools<'a> {
         };
         let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
+        wait_told(log, progress);
         let lock = ground.lock()?;
         still_fits(log, order)?;
         ground.run(&lock, order, progress)
@@ -172,6 +174,7 @@ impl<'a> Tools<'a> {
         // here the sandbox is locked from the first step to the last
         let ground = self.ground(log, freeze);
         self.site.vault.guard()?;
+        wait_told(log, progress);
         let lock = ground.lock()?;
         still_fits(log, &order)?;
         let outcome = ground.run(&lock, &order, progress)?;
@@ -229,6 +232,13 @@ impl<'a> Tools<'a> {
             (At::Here { log, .. }, OperationKind::Redo) => undo::redo_order(log, operation),
             (At::Here { log, .. }, _) => undo::undo_order(log, operation),
         }
+    }
+}
+
+/// Where the lock is waited for, that is said.
+fn wait_told(log: &Log, progress: &dyn Progress) {
+    if log.busy() {
+        progress.step("waiting for another respool", 0, 0);
     }
 }
 

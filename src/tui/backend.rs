@@ -219,7 +219,7 @@ pub trait Backend: Send + Sync + 'static {
     /// A file for the user's editor, with this text.
     fn to_editor(&self, store: &Path, row: &str, text: &str) -> Result<PathBuf>;
     /// What the editor made of it.
-    fn from_editor(&self, store: &Path, row: &str, file: &Path, before: &str) -> Result<String>;
+    fn edited(&self, store: &Path, row: &str, file: &Path, before: &str) -> Result<String>;
     /// Goes back, and sends a message.
     fn resend(&self, store: &Path, plan: &Plan, writing: &Writing, progress: &dyn Progress)
     -> Result<Resent>;

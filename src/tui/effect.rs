@@ -354,9 +354,7 @@ fn answer(backend: &dyn Backend, job: &Job, send: &UnboundedSender<Msg>) -> Repl
         Work::Opening(store, row) => Reply::Opening(b.opening(store, row)),
         Work::Keep(store, row, text) => Reply::Kept(b.keep(store, row, text.as_deref())),
         Work::ToEditor(store, row, text) => Reply::ToEditor(b.to_editor(store, row, text)),
-        Work::FromEditor(store, row, file, before) => {
-            Reply::FromEditor(b.from_editor(store, row, file, before))
-        }
+        Work::FromEditor(store, row, file, before) => Reply::FromEditor(b.edited(store, row, file, before)),
         Work::Resend(store, plan, writing) => {
             Reply::Resent(b.resend(store, plan, writing, &report).map(Box::new))
         }

@@ -419,18 +419,19 @@ impl Backend for RealBackend {
 
     fn keep(&self, store: &Path, row: &str, text: Option<&str>) -> Result<()> {
         let kept = self.kept(store, row)?;
-        Ok(match text {
+        match text {
             Some(text) => kept.keep(text)?,
             None => kept.remove()?,
-        })
+        }
+        Ok(())
     }
 
     fn to_editor(&self, store: &Path, row: &str, text: &str) -> Result<PathBuf> {
         Ok(self.kept(store, row)?.for_editor(text)?)
     }
 
-    fn from_editor(&self, store: &Path, row: &str, file: &Path, before: &str) -> Result<String> {
-        Ok(self.kept(store, row)?.from_editor(file, before)?)
+    fn edited(&self, store: &Path, row: &str, file: &Path, before: &str) -> Result<String> {
+        Ok(self.kept(store, row)?.edited(file, before)?)
     }
 
     fn resend(

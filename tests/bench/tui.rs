@@ -46,6 +46,7 @@ impl Bench {
             tmux: false,
             select: None,
             notice: None,
+            tmux: false,
         });
         Self {
             state,

@@ -176,10 +176,12 @@ fn what_was_written_survives_a_crash_and_the_editor_has_it() {
     screen.wait("and moreby the editor");
     screen.keys("!\x1b");
     screen.wait("what you wrote is kept");
-    let kept = drafts(&lab);
-    assert_eq!(kept.len(), 1, "the editor's file is gone");
-    let text = std::fs::read_to_string(&kept[0]).expect("kept");
-    assert!(text.ends_with(" and moreby the editor!"), "{text:?}");
+    // the editor's file is gone, the text is kept
+    let kept = || match &drafts(&lab)[..] {
+        [one] => std::fs::read_to_string(one).is_ok_and(|t| t.ends_with(" and moreby the editor!")),
+        _ => false,
+    };
+    assert!(wait_until(SOON, kept), "{:?}", drafts(&lab));
     screen.quit();
 }
 
@@ -200,7 +202,10 @@ fn p120_two_windows_on_one_session() {
     let halted = lab.stopped_at("rewind-safety", &["--yes", "rewind", "1", "--files"]);
     other.keys("gr");
     other.wait("Rewind to just before message 1?");
-    yes(&mut other, |s| s.text().contains("another respool is changing"));
+    yes(&mut other, |s| s.text().contains("waiting for another respool"));
+    // after its patience of 10 s
+    let refused = || other.text().contains("another respool is changing");
+    assert!(wait_until(SOON * 2, refused), "{}", other.text());
     let before = lab.read("f");
     let a = halted.go_on();
     assert_eq!(a.code, Some(0), "{}", a.text());

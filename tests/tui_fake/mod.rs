@@ -282,8 +282,8 @@ impl Backend for Fake {
         std::fs::write(&file, text).expect("a file for the editor");
         Ok(file)
     }
-    fn from_editor(&self, _: &Path, row: &str, file: &Path, before: &str) -> Result<String> {
-        self.enter("from_editor", row, None)?;
+    fn edited(&self, _: &Path, row: &str, file: &Path, before: &str) -> Result<String> {
+        self.enter("edited", row, None)?;
         let new = std::fs::read_to_string(file).expect("the editor's file");
         std::fs::remove_file(file).expect("the editor's file");
         Ok(match new.strip_suffix('\n') {

@@ -28,6 +28,15 @@ fn the_built_in_keymap_is_right() {
     );
 }
 
+/// What opens a plan, also that of a message that is sent again, is no yes to it.
+#[test]
+fn a_key_that_opens_a_plan_confirms_none() {
+    for key in ["e", "Ctrl-s", "Alt-Enter", "r", "Enter"] {
+        with(&[("confirm", &[key])]).expect_err(key);
+    }
+    with(&[("confirm", &["Ctrl-y"])]).expect("another one");
+}
+
 #[test]
 fn a_key_bound_twice_is_named() {
     let text = "[[binding]]\naction='up'\nkeys=['k']\nin=['timeline']\ngroup='g'\nhelp='h'\n";

@@ -34,19 +34,19 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
         Action::Rewind | Action::RewindEnd => plan::rewind(state, action == Action::RewindEnd, effects),
         Action::Edit => edit::open(state, effects),
         Action::RunCommand | Action::WindowCommand | Action::CopyCommand => {
-            unsent::act(state, action, effects)
+            unsent::act(state, action, effects);
         }
-        // the box takes them itself
-        Action::Send
+        Action::Reach => plan::reach(state, effects),
+        Action::Undo | Action::Redo => plan::reverse(state, action == Action::Undo, effects),
+        // a plan takes its keys itself, after a look at the time; so do an offer and a text that is edited
+        Action::Confirm
+        | Action::OtherVault
+        | Action::Send
         | Action::Editor
         | Action::OldText
         | Action::Attachments
         | Action::DropAttachment
         | Action::LeaveEdit => {}
-        Action::Reach => plan::reach(state, effects),
-        Action::Undo | Action::Redo => plan::reverse(state, action == Action::Undo, effects),
-        // a plan takes its keys itself, after a look at the time; so does an offer
-        Action::Confirm | Action::OtherVault => {}
         Action::Track => track::workspace(state, effects),
         Action::TrackHere => track::here(state, effects),
         Action::Checkpoint => checkpoint(state, effects),

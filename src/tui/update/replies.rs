@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Effects, edit, opened, others, picker, plan, preview, track};
 use crate::conversation::Summary;
 use crate::failure::Kind;
+use crate::rewind::Operation;
 use crate::tui::message::{JobId, Reply};
 use crate::tui::state::{Overlay, State, Tone};
 
@@ -74,16 +75,7 @@ pub fn reply(state: &mut State, job: JobId, reply: Reply, effects: &mut Effects)
         Reply::Track(result) => track::ended(state, job, result, effects),
         Reply::Outcome(result) => plan::ended(state, job, result, effects),
         Reply::Checkpoint(result) => checkpoint(state, job, result, effects),
-        Reply::Operations(result) => {
-            let log = state.overlays.iter_mut().find_map(|o| match o {
-                Overlay::Log(load, _) if load.job == Some(job) => Some(load),
-                _ => None,
-            });
-            if let Some(load) = log {
-                load.finish(job, result);
-                state.dirty = true;
-            }
-        }
+        Reply::Operations(result) => operations(state, job, result),
         Reply::Looked(result) => others::looked(state, job, result),
         Reply::Opening(result) => edit::came(state, job, result),
         Reply::Kept(result) => edit::kept(state, result),
@@ -153,6 +145,17 @@ fn changes(state: &mut State, job: JobId, result: crate::tui::backend::Result<Ve
     open.files.at.selected = selected;
     open.diff.version = None;
     state.dirty = true;
+}
+
+fn operations(state: &mut State, job: JobId, result: crate::tui::backend::Result<Vec<Operation>>) {
+    let log = state.overlays.iter_mut().find_map(|o| match o {
+        Overlay::Log(load, _) if load.job == Some(job) => Some(load),
+        _ => None,
+    });
+    if let Some(load) = log {
+        load.finish(job, result);
+        state.dirty = true;
+    }
 }
 
 type Took = crate::tui::backend::Result<crate::tui::backend::Taken>;

@@ -160,9 +160,8 @@ fn tail(state: &State, over: &Overlay, plan: &Plan) -> Vec<Line<'static>> {
 
 /// If the message's checkpoint was taken after the agent had begun: why, or how much had changed.
 fn late(state: &State, verb: &Verb) -> Option<String> {
-    let id = match verb {
-        Verb::Rewind(StateRef::Before(id)) | Verb::Resend(Writing { row: id, .. }) => id,
-        _ => return None,
+    let (Verb::Rewind(StateRef::Before(id)) | Verb::Resend(Writing { row: id, .. })) = verb else {
+        return None;
     };
     let row = state.open.as_ref()?.rows().iter().rfind(|r| r.id == *id)?;
     let late = row
