@@ -43,7 +43,6 @@ impl Bench {
             paths: Vec::new(),
             folder: None,
             store: Some(tui_fake::store()),
-            tmux: false,
             select: None,
             notice: None,
         });

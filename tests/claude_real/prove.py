@@ -299,13 +299,13 @@ def by_interruption(proof):
     proof.check("two at once", proof.run([*forks.protected, proof.claude, "-p", "--dangerously-skip-permissions", "--", two]).returncode == 0)
     proof.check("both ran", (proof.ws / "one.txt").exists() and (proof.ws / "two.txt").exists())
     old = proof.ok("timeline")["conversation"]["id"]
-    # the program notes the call before it runs it
+    # the program may note the call after it runs it
     hangs = "two: hangs\n%sh touch hangs; exec sleep 77777"
     agent = subprocess.Popen([proof.claude, "--resume", old, "-p", "--dangerously-skip-permissions", "--", hangs],
                              env=proof.env, cwd=proof.ws, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 60
-    while not ((proof.ws / "hangs").exists() and forks.bytes(old).count(b"77777") >= 2) and time.monotonic() < until:
+    while not ((proof.ws / "hangs").exists() and forks.bytes(old).count(b'"type":"tool_use"') == 3) and time.monotonic() < until:
         time.sleep(0.05)
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()

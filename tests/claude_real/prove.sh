@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Proves a respool binary against the real Claude Code, by hook, by `respool run`, and by watcher, on both vaults.
+# Proves a respool binary against the real Claude Code: checkpoints by hook, by `respool run`, and by watcher; its
+# conversation goes back by a fork (also one that was made shorter, and one that was interrupted). On both vaults.
 # Needs root, Python 3, and Node.js with npm (it fetches Claude Code from npm). The model is a script on loopback.
 #
-#   prove.sh RESPOOL [--claude PROGRAM] [--version 2.1.197] [--only hook|run|watcher] [--vault btrfs|copy]
+#   prove.sh RESPOOL [--claude PROGRAM] [--version 2.1.197] [--only hook|run|watcher|fork|compaction|interruption] [--vault btrfs|copy]
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }

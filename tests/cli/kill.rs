@@ -87,7 +87,11 @@ fn every_fault_point_of_the_sources_is_in_a_list() {
         ELSEWHERE,
     ];
     // with a real container engine, in tests of their own
-    let containers = [include_str!("../docker/kills.rs"), include_str!("../docker/states.rs")].concat();
+    let containers = [
+        include_str!("../docker/kills.rs"),
+        include_str!("../docker/states.rs"),
+    ]
+    .concat();
     let known = |n: &String| {
         lists.iter().any(|l| l.iter().any(|k| k.starts_with(n.as_str())))
             || containers.contains(&format!("\"{n}\""))

@@ -25,7 +25,7 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
     };
     let awaited = Awaited {
         writing: writing.clone(),
-        unsent: unsent.clone(),
+        unsent: (**unsent).clone(),
     };
     if let Some(open) = &mut state.open {
         open.awaited = Some(awaited);
