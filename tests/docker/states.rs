@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
+use std::time::Duration;
+
 use serde_json::Value;
+
+use crate::common::wait_until;
 
 use crate::engine::{Engine, Layout};
 use crate::rewinds::{frozen, id_of, tracked};
@@ -212,9 +216,8 @@ fn p116_edit_and_rewind_three_times() {
     );
 }
 
-#[test]
-fn one_started_with_rm_is_restarted_and_never_lost() {
-    let engine = Engine::start(Layout::Btrfs);
+fn started_with_rm(layout: Layout) {
+    let engine = Engine::start(layout);
     engine.run("agent", &["--rm"]);
     let ws = tracked(&engine);
     engine.sh("agent", "echo then > /opt/state");
@@ -233,6 +236,27 @@ fn one_started_with_rm_is_restarted_and_never_lost() {
     assert_eq!(engine.id("agent"), id);
     later.assert_same(&frozen(&engine, "agent"), "after the undo");
     assert_eq!(engine.inspect("agent")["HostConfig"]["AutoRemove"], true);
+    // its end is its end
+    engine.docker(&["stop", "agent"]);
+    assert!(wait_until(Duration::from_secs(10), || !engine
+        .docker_raw(&["inspect", "agent"])
+        .status
+        .success()));
+}
+
+#[test]
+fn one_started_with_rm_is_restarted_and_never_lost_on_the_btrfs_driver() {
+    started_with_rm(Layout::Btrfs);
+}
+
+#[test]
+fn one_started_with_rm_is_restarted_and_never_lost_on_overlay2_on_btrfs() {
+    started_with_rm(Layout::OverlayOnBtrfs);
+}
+
+#[test]
+fn one_started_with_rm_is_restarted_and_never_lost_on_overlay2_on_ext4() {
+    started_with_rm(Layout::OverlayOnExt4);
 }
 
 #[test]
