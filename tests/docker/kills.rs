@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::engine::{Engine, Layout};
 use crate::manifest::Manifest;
-use crate::rewinds::{frozen, id_of, tracked};
+use crate::rewinds::{frozen, id_of, same_but_for_making, tracked};
 
 const POINTS: &[&str] = &[
     "rewind-planned",
@@ -53,6 +53,7 @@ fn killed_anywhere(layout: Layout, elsewhere: &[&str], points: &[&str], run: &[&
     let later = frozen(&engine, "agent");
     let (mut finished, mut rolled_back) = (0, 0);
     for point in points {
+        eprintln!("killed at {point}");
         let came = killed_at(&engine, point, &["-s", &ws, "rewind", &at, "--files"]);
         assert_eq!(came, !elsewhere.contains(point), "{point}");
         if came {
@@ -69,7 +70,11 @@ fn killed_anywhere(layout: Layout, elsewhere: &[&str], points: &[&str], run: &[&
                 rolled_back += 1;
                 (&later, "two\n")
             };
-            tree.assert_same(&frozen(&engine, "agent"), point);
+            if run.contains(&"--rm") {
+                same_but_for_making(tree, &frozen(&engine, "agent"), point);
+            } else {
+                tree.assert_same(&frozen(&engine, "agent"), point);
+            }
             assert_eq!(std::fs::read_to_string(&file).expect("the file"), text, "{point}");
         }
         if std::fs::read_to_string(&file).expect("the file") == "one\n" {
@@ -78,7 +83,7 @@ fn killed_anywhere(layout: Layout, elsewhere: &[&str], points: &[&str], run: &[&
         let left: Vec<String> = beside(&engine);
         assert!(left.is_empty(), "{point}: {left:?}");
     }
-    later.assert_same(&frozen(&engine, "agent"), "at the end");
+    same_but_for_making(&later, &frozen(&engine, "agent"), "at the end");
     assert!(
         finished > 3 && rolled_back > 0,
         "{finished} finished, {rolled_back} rolled back"

@@ -67,7 +67,7 @@ impl Parts {
             match engine.find(&c.id).map_err(as_engine)? {
                 // the engine heard of the pause only now
                 Some(now) if now.state == Does::Paused => engine.unpause(&now).map_err(as_engine)?,
-                Some(now) if now.state == Does::Running => {}
+                Some(now) if now.is_up() => {}
                 _ => return self.make_again(turn).map(Some),
             }
             std::thread::sleep(Duration::from_millis(50));
