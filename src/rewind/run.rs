@@ -17,7 +17,7 @@ use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::freeze::{Freeze, Frozen};
 use crate::sandbox::parts::Turns;
-use crate::sandbox::parts::turn::Rewound;
+use crate::sandbox::parts::turn::{Rewound, Way};
 use crate::text::shown;
 
 /// How long a writing command waits for another one.
@@ -212,12 +212,14 @@ impl Ground<'_> {
         if record.containers.is_empty() {
             return Ok(Vec::new());
         }
-        if record.containers.iter().any(|t| !t.changed) {
-            record.containers.iter_mut().for_each(|t| t.changed = true);
-            self.log.write(record)?;
+        for turn in &mut record.containers {
+            turn.holds = Some(target.clone());
         }
+        self.log.write(record)?;
         fault_point("rewind-containers");
-        Ok(self.containers.restore(&record.containers, target, progress)?)
+        Ok(self
+            .containers
+            .restore(&record.containers, target, Way::There, progress)?)
     }
 
     /// Restores the record's target and proves that it is equal. Where a writer slipped in it is stopped, and
@@ -289,9 +291,17 @@ impl Ground<'_> {
         // what somebody wrote meanwhile must not be lost; a full pool may have no room for it
         let from = self.safety(&back).map_or(State::Now, State::Checkpoint);
         self.restore_and_check(&back, &from, frozen, &crate::progress::Silent)?;
-        if record.containers.iter().any(|t| t.changed) {
+        if record.containers.iter().any(|t| t.holds.is_some()) {
+            for turn in &mut record.containers {
+                turn.holds = Some(safety.clone());
+            }
+            // the journal has them by the record that is rolled back
+            back.containers.clone_from(&record.containers);
+            back.target.clone_from(&record.target);
+            back.paths.clone_from(&record.paths);
+            self.log.write(&back)?;
             self.containers
-                .restore(&record.containers, &safety, &crate::progress::Silent)?;
+                .restore(&record.containers, &safety, Way::Back, &crate::progress::Silent)?;
         }
         Ok(())
     }

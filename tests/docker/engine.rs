@@ -251,7 +251,11 @@ impl Engine {
             String::from_utf8_lossy(&out.stdout),
             String::from_utf8_lossy(&out.stderr),
         );
-        assert!(out.status.success(), "docker {args:?}: {said}{wrong}");
+        assert!(
+            out.status.success(),
+            "docker {args:?}: {said}{wrong}\n{}",
+            self.log()
+        );
         said.trim_end().to_owned()
     }
 

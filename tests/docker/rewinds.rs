@@ -68,6 +68,19 @@ pub fn frozen(engine: &Engine, name: &str) -> Manifest {
     out
 }
 
+/// Compares the roots of two states of a container that was started with `--rm`: one that its engine lost was made again,
+/// and has what an engine puts below a new container's files anew.
+pub fn same_but_for_making(a: &Manifest, b: &Manifest, what: &str) {
+    let own = [".dockerenv", "etc", "etc/mtab"];
+    let without = |m: &Manifest| {
+        let kept =
+            m.0.iter()
+                .filter(|(path, _)| !own.iter().any(|o| Path::new(o) == *path));
+        Manifest(kept.map(|(p, f)| (p.clone(), f.clone())).collect())
+    };
+    without(a).assert_same(&without(b), what);
+}
+
 fn there_and_back(layout: Layout) {
     let engine = Engine::start(layout);
     engine.run("agent", &[]);

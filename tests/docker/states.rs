@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
+use std::time::Duration;
+
 use serde_json::Value;
 
+use crate::common::wait_until;
+
 use crate::engine::{Engine, Layout};
-use crate::rewinds::{frozen, id_of, tracked};
+use crate::rewinds::{frozen, id_of, same_but_for_making, tracked};
 
 fn checkpoint(engine: &Engine, ws: &str) -> String {
     id_of(&engine.ok(&["-s", ws, "checkpoint"]))
@@ -212,9 +216,18 @@ fn p116_edit_and_rewind_three_times() {
     );
 }
 
-#[test]
-fn one_started_with_rm_is_restarted_and_never_lost() {
-    let engine = Engine::start(Layout::Btrfs);
+/// The id of the container after an operation: the same, or it was made again, and that was told.
+fn kept(engine: &Engine, id: &str, doc: &Value) -> String {
+    let now = engine.id("agent");
+    assert!(
+        now == id || doc["notes"].to_string().contains("was made again"),
+        "{doc}"
+    );
+    now
+}
+
+fn started_with_rm(layout: Layout) {
+    let engine = Engine::start(layout);
     engine.run("agent", &["--rm"]);
     let ws = tracked(&engine);
     engine.sh("agent", "echo then > /opt/state");
@@ -223,16 +236,34 @@ fn one_started_with_rm_is_restarted_and_never_lost() {
     engine.sh("agent", "echo later > /opt/state; rm /usr/bin/ls");
     let later = frozen(&engine, "agent");
     let id = engine.id("agent");
-    rewind(&engine, &ws, &at);
-    assert_eq!(
-        (engine.id("agent"), engine.state("agent")),
-        (id.clone(), "running".into())
-    );
-    then.assert_same(&frozen(&engine, "agent"), "after the rewind");
-    engine.ok(&["-s", &ws, "undo", "--files"]);
-    assert_eq!(engine.id("agent"), id);
-    later.assert_same(&frozen(&engine, "agent"), "after the undo");
+    let doc = rewind(&engine, &ws, &at);
+    let id = kept(&engine, &id, &doc);
+    assert_eq!(engine.state("agent"), "running");
+    same_but_for_making(&then, &frozen(&engine, "agent"), "after the rewind");
+    let doc = engine.ok(&["-s", &ws, "undo", "--files"]);
+    kept(&engine, &id, &doc);
+    same_but_for_making(&later, &frozen(&engine, "agent"), "after the undo");
     assert_eq!(engine.inspect("agent")["HostConfig"]["AutoRemove"], true);
+    // its end is its end
+    engine.docker(&["stop", "agent"]);
+    assert!(wait_until(Duration::from_secs(10), || {
+        !engine.docker_raw(&["inspect", "agent"]).status.success()
+    }));
+}
+
+#[test]
+fn one_started_with_rm_is_restarted_and_never_lost_on_the_btrfs_driver() {
+    started_with_rm(Layout::Btrfs);
+}
+
+#[test]
+fn one_started_with_rm_is_restarted_and_never_lost_on_overlay2_on_btrfs() {
+    started_with_rm(Layout::OverlayOnBtrfs);
+}
+
+#[test]
+fn one_started_with_rm_is_restarted_and_never_lost_on_overlay2_on_ext4() {
+    started_with_rm(Layout::OverlayOnExt4);
 }
 
 #[test]

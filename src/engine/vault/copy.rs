@@ -76,6 +76,20 @@ impl CopyVault {
         Self { layer: true, ..self }
     }
 
+    /// The same checkpoints, with another live tree.
+    #[must_use]
+    pub fn on(&self, workspace: &Path, live: OwnedFd) -> Self {
+        Self {
+            path: self.path.clone(),
+            snaps: self.snaps.clone(),
+            objects: Store::new(self.path.join("objects")),
+            workspace: workspace.to_owned(),
+            live: Some(live),
+            patterns: self.patterns.clone(),
+            layer: self.layer,
+        }
+    }
+
     /// New checkpoints leave out what these say.
     #[must_use]
     pub fn without(self, patterns: Patterns) -> Self {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bollard::errors::Error as ApiError;
 use bollard::query_parameters::{RestartContainerOptions, StopContainerOptions};
 
-use super::engine::{ASK, Engine, said};
+use super::engine::{Engine, said};
 use super::error::{DockerError, Result};
 use super::inspect::{Inspect, State};
 use crate::text::shown;
@@ -146,7 +146,7 @@ impl Engine {
 
     /// Waits until a container that is being removed is gone; false if it is still there.
     pub fn gone(&self, id: &str) -> Result<bool> {
-        let until = Instant::now() + ASK;
+        let until = Instant::now() + START;
         while self.find(id)?.is_some() {
             if Instant::now() > until {
                 return Ok(false);

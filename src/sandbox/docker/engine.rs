@@ -109,7 +109,11 @@ pub(super) fn said(e: &ApiError) -> String {
 impl Engine {
     /// Connects: to `host` (`unix:///...`, `tcp://...`), or to the one that this user's environment means.
     pub fn connect(host: Option<&str>) -> Result<Self> {
-        let hosts = host.map_or_else(candidates, |h| vec![h.to_owned()]);
+        if let Some(host) = host {
+            // one that is known: nothing is asked until there is a question
+            return Self::client(host).map_err(|e| DockerError::Unreachable(format!("{host}: {e}")));
+        }
+        let hosts = candidates();
         let mut why = "there is no socket of one".to_owned();
         for host in hosts {
             match Self::connect_to(&host) {
@@ -120,7 +124,15 @@ impl Engine {
         Err(DockerError::Unreachable(why))
     }
 
+    /// Connects, and agrees on a version: API 1.41 and later. Podman answers the same.
     fn connect_to(host: &str) -> std::result::Result<Self, String> {
+        let mut engine = Self::client(host)?;
+        let asked = engine.docker.clone();
+        engine.docker = engine.call(ASK, asked.negotiate_version())?;
+        Ok(engine)
+    }
+
+    fn client(host: &str) -> std::result::Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -128,15 +140,11 @@ impl Engine {
         let docker = Docker::connect_with_host(host)
             .map_err(|e| said(&e))?
             .with_timeout(Duration::from_secs(CLIENT));
-        let mut engine = Self {
+        Ok(Self {
             docker,
             runtime,
             host: host.to_owned(),
-        };
-        // API 1.41 and later; Podman answers the same
-        let asked = engine.docker.clone();
-        engine.docker = engine.call(ASK, asked.negotiate_version())?;
-        Ok(engine)
+        })
     }
 
     /// Where it listens.

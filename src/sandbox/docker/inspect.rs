@@ -206,6 +206,12 @@ impl Inspect {
         }
     }
 
+    /// True if it runs, and its first process is there: an engine may hear late of its end.
+    pub fn is_up(&self) -> bool {
+        let ended = |s: &crate::process::Stat| matches!(s.state, 'Z' | 'X');
+        self.state == State::Running && crate::process::stat(self.pid).is_some_and(|s| !ended(&s))
+    }
+
     /// Name and the first digits of the id, harmless.
     pub fn shown(&self) -> String {
         let id: String = self.id.chars().take(12).collect();

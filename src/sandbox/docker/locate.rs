@@ -150,10 +150,11 @@ fn of_record(
     }
 }
 
-/// True for the name that a root has after it was exchanged under a container that lives.
+/// True for the path that a root has after it was exchanged under a container that lives. (The kernel adds `//deleted`
+/// to that of one that was removed.)
 fn exchanged(path: &Path) -> bool {
-    let name = path.file_name().map(std::ffi::OsStr::as_encoded_bytes);
-    name.is_some_and(|n| n.starts_with(b".respool-"))
+    path.iter()
+        .any(|n| n.as_encoded_bytes().starts_with(b".respool-"))
 }
 
 /// Where the files of a container are, and how they can be kept; or why they cannot. `known`: where they were when it

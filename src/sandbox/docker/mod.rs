@@ -3,6 +3,7 @@
 //! each act: what the engines answer is not trusted.
 
 pub mod act;
+pub mod again;
 pub mod engine;
 mod error;
 pub mod flavour;

@@ -2,11 +2,13 @@
 //! that they are on, and are snapshotted and brought back together with the workspace.
 
 pub mod attach;
+mod living;
 mod open;
 pub mod outlook;
 pub mod part;
 pub mod pause;
 pub mod record;
+mod remount;
 pub mod turn;
 mod vault;
 

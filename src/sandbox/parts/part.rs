@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::record::ContainerRecord;
+use super::remount;
 use crate::engine::pool::Pool;
 use crate::engine::subvolume::{self, open_dir};
 use crate::engine::vault::Vault;
@@ -39,6 +40,8 @@ struct Tree {
     vault: BtrfsVault,
     /// The subvolume within the file system.
     subvolume: PathBuf,
+    /// The part within the subvolume.
+    inner: PathBuf,
 }
 
 /// A state of a container's files, to look into: the whole root, or the upper layer of an overlay.
@@ -83,11 +86,11 @@ impl Tree {
             if root.is_some() {
                 let inner = inside.strip_prefix(subvolume).unwrap_or(Path::new(""));
                 let vault = BtrfsVault::open_part(&pool, part, live, inner, PartKind::Container)?;
-                let subvolume = subvolume.to_owned();
                 return Ok(Self {
                     pool,
                     vault,
-                    subvolume,
+                    subvolume: subvolume.to_owned(),
+                    inner: inner.to_owned(),
                 });
             }
         }
@@ -236,11 +239,63 @@ impl Part {
         Ok(Some(restored.changed))
     }
 
+    /// True if its files can be brought back without a stop: for one that was started with `--rm`.
+    pub fn lives_through(&self) -> Result<bool> {
+        match &self.located.overlay {
+            Some(overlay) => remount::possible(overlay),
+            None => self.exchanges(),
+        }
+    }
+
+    /// As [`Part::restore`], of one that lives, is paused, and is restarted afterwards. How it differs from the
+    /// checkpoint then.
+    pub fn restore_living(
+        &self,
+        target: &CheckpointId,
+        beside: &str,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Difference>> {
+        if let Some(overlay) = &self.located.overlay {
+            return remount::remount(self, overlay, target, beside, progress);
+        }
+        self.restore(&State::Now, target, beside, progress)?;
+        self.verify(target, progress)
+    }
+
+    /// Makes a copy of its files equal to a checkpoint. How it differs then.
+    pub(super) fn rebuild(
+        &self,
+        folder: &Path,
+        target: &CheckpointId,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Difference>> {
+        let open = EngineError::io("open", folder);
+        match &self.keep {
+            Keep::Btrfs(tree) => {
+                let live = open_dir(tree.pool.root(), &tree.subvolume).map_err(open)?;
+                let inner = tree.inner.with_file_name(folder.file_name().unwrap_or_default());
+                let vault =
+                    BtrfsVault::open_part(&tree.pool, &self.record.part, live, &inner, PartKind::Container)?;
+                vault.restore(&State::Now, target, &Selection::All, progress)?;
+                vault.verify_still(target, progress)
+            }
+            Keep::Copy(vault) => {
+                let vault = vault.on(folder, bind::open_folder(folder).map_err(open)?);
+                vault.restore(&State::Now, target, &Selection::All, progress)?;
+                vault.verify(target, &Selection::All, progress)
+            }
+        }
+    }
+
     /// How its files differ from a checkpoint. Nobody may write to them.
     pub fn verify(&self, target: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Difference>> {
         match &self.keep {
             Keep::Btrfs(tree) if self.located.verdict.technique == Technique::SubvolumeRoot => {
-                tree.again(&self.record.part)?.verify_still(target, progress)
+                let now = tree.again(&self.record.part)?;
+                if now.is_pristine(target)? {
+                    return Ok(Vec::new());
+                }
+                now.verify_still(target, progress)
             }
             Keep::Btrfs(tree) => tree.vault.verify_still(target, progress),
             Keep::Copy(vault) => vault.verify(target, &Selection::All, progress),
@@ -254,7 +309,10 @@ impl Part {
                 let (parent, _) = tree.place()?;
                 BtrfsVault::remove_beside(parent, beside)
             }
-            _ => Ok(()),
+            _ => match &self.located.overlay {
+                Some(overlay) => remount::clear(overlay, beside),
+                None => Ok(()),
+            },
         }
     }
 }

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::open::Parts;
 use super::part::{Part, as_engine};
+use super::record::ContainerRecord;
 use super::vault::has;
 use crate::engine::{CheckpointId, Difference, Elsewhere, EngineError, Result, State, random_id};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::docker::inspect::State as Does;
+use crate::sandbox::docker::{DockerError, Engine};
 use crate::text::shown;
 
 /// What a container did before an operation, and is to do after it.
@@ -38,9 +40,9 @@ pub struct Turn {
     pub keep_alive: bool,
     /// The name that its root gets when it is exchanged.
     pub beside: String,
-    /// Its files may have been changed.
+    /// The checkpoint whose files it has, or is being given; `None` while they are its own.
     #[serde(default)]
-    pub changed: bool,
+    pub holds: Option<CheckpointId>,
 }
 
 /// What was done to a container.
@@ -59,6 +61,15 @@ pub struct Rewound {
     pub ms: u64,
 }
 
+/// Whether an operation goes on or is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A container that is gone is an error.
+    There,
+    /// One that is gone cannot be brought back by anybody: the rest is.
+    Back,
+}
+
 /// The containers of a sandbox, as an operation sees them.
 pub trait Turns {
     /// Those that a checkpoint holds, by what its record says is kept elsewhere, with what each does now. A share that
@@ -68,9 +79,15 @@ pub trait Turns {
     fn stop(&self, turns: &[Turn]) -> Result<()>;
     /// Pauses those that must not be stopped. Safe to do again.
     fn pause(&self, turns: &[Turn]) -> Result<()>;
-    /// Brings the files of all of them back, and checks each. Safe to do again.
-    fn restore(&self, turns: &[Turn], target: &CheckpointId, progress: &dyn Progress)
-    -> Result<Vec<Rewound>>;
+    /// Brings the files of all of them back, and checks each; `way`: what is done with those that are gone. Safe to do
+    /// again.
+    fn restore(
+        &self,
+        turns: &[Turn],
+        target: &CheckpointId,
+        way: Way,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Rewound>>;
     /// Makes them do again what they did, and removes what was exchanged. What the user should know, harmless lines.
     fn resume(&self, turns: &[Turn]) -> Result<Vec<String>>;
 }
@@ -89,7 +106,7 @@ impl Turns for NoContainers {
     fn pause(&self, _turns: &[Turn]) -> Result<()> {
         Ok(())
     }
-    fn restore(&self, _: &[Turn], _: &CheckpointId, _: &dyn Progress) -> Result<Vec<Rewound>> {
+    fn restore(&self, _: &[Turn], _: &CheckpointId, _: Way, _: &dyn Progress) -> Result<Vec<Rewound>> {
         Ok(Vec::new())
     }
     fn resume(&self, _turns: &[Turn]) -> Result<Vec<String>> {
@@ -107,7 +124,7 @@ fn refused(name: &str, why: &str) -> EngineError {
 }
 
 /// The first difference, in words.
-fn differs(name: &str, found: &[Difference]) -> EngineError {
+pub(super) fn differs(name: &str, found: &[Difference]) -> EngineError {
     let first = found.first();
     EngineError::Refused {
         why: format!(
@@ -133,7 +150,7 @@ pub(super) fn turn(part: &Part, target: &CheckpointId) -> Result<Turn> {
         return Err(refused(&c.name, "it is being removed, or dead"));
     }
     let live = c.state.lives();
-    if c.auto_remove && live && !part.exchanges()? {
+    if c.auto_remove && live && !part.lives_through()? {
         return Err(EngineError::Refused {
             why: format!(
                 "container {} was started with --rm: it would be gone once it is stopped, and its files cannot be \
@@ -154,7 +171,7 @@ pub(super) fn turn(part: &Part, target: &CheckpointId) -> Result<Turn> {
         },
         keep_alive: c.auto_remove && live,
         beside: random_id(".respool"),
-        changed: false,
+        holds: None,
     })
 }
 
@@ -163,9 +180,22 @@ impl Parts {
         self.open_one(&turn.part).map_err(|why| refused(&turn.name, &why))
     }
 
+    /// True if the engine has neither this container nor another one of its name.
+    pub(super) fn is_gone(&self, turn: &Turn) -> bool {
+        let record = self.records().iter().find(|r| r.part == turn.part);
+        let gone = |r: &ContainerRecord| {
+            let engine = Engine::connect(Some(&r.host))?;
+            Ok::<_, DockerError>(engine.find(&r.id)?.is_none() && engine.find(&turn.name)?.is_none())
+        };
+        // what an engine that does not answer has is not known
+        record.is_none_or(|r| gone(r).unwrap_or(false))
+    }
+
     fn resume_one(&self, turn: &Turn) -> Result<Option<String>> {
         let part = match self.open_one(&turn.part) {
             Ok(part) => part,
+            // removed by its engine, while respool was killed
+            Err(_) if self.lost(turn) => return self.make_again(turn).map(Some),
             // it can be brought up by nobody any more
             Err(why) => return Ok(Some(format!("container {}: {why}", shown(&turn.name)))),
         };
@@ -173,9 +203,11 @@ impl Parts {
         let mut told = None;
         match (turn.was, c.state) {
             (Was::Stopped, _) => {}
-            (_, Does::Paused) if turn.keep_alive && turn.changed => {
-                told = engine.restart(c).map_err(as_engine)?.1;
-                fault_point("container-restarted");
+            (_, Does::Paused) if turn.keep_alive && turn.holds.is_some() => {
+                told = self.restart_living(&part, turn)?;
+            }
+            (_, Does::Dead) if turn.keep_alive && turn.holds.is_some() => {
+                return self.make_again(turn).map(Some);
             }
             (Was::Running, Does::Paused) => engine.unpause(c).map_err(as_engine)?,
             (_, Does::Running | Does::Paused | Does::Restarting) => {}
@@ -206,7 +238,7 @@ impl Turns for Parts {
     }
 
     fn stop(&self, turns: &[Turn]) -> Result<()> {
-        for turn in turns.iter().filter(|t| !t.keep_alive) {
+        for turn in turns.iter().filter(|t| !t.keep_alive && !self.is_gone(t)) {
             let part = self.opened(turn)?;
             if part.container.state.lives() {
                 part.engine.stop(&part.container).map_err(as_engine)?;
@@ -217,7 +249,7 @@ impl Turns for Parts {
     }
 
     fn pause(&self, turns: &[Turn]) -> Result<()> {
-        for turn in turns.iter().filter(|t| t.keep_alive) {
+        for turn in turns.iter().filter(|t| t.keep_alive && !self.is_gone(t)) {
             let part = self.opened(turn)?;
             if part.container.state == Does::Running {
                 part.engine.pause(&part.container).map_err(as_engine)?;
@@ -231,16 +263,24 @@ impl Turns for Parts {
         &self,
         turns: &[Turn],
         target: &CheckpointId,
+        way: Way,
         progress: &dyn Progress,
     ) -> Result<Vec<Rewound>> {
         let mut out = Vec::new();
         for turn in turns {
             progress.step("restoring containers", out.len() as u64, turns.len() as u64);
             let began = Instant::now();
+            if self.lost(turn) || way == Way::Back && self.is_gone(turn) {
+                continue;
+            }
             let part = self.opened(turn)?;
-            let changed = part.restore(&State::Now, target, &turn.beside, progress)?;
-            fault_point("container-restored");
-            let found = part.verify(target, progress)?;
+            let (changed, found) = if turn.keep_alive {
+                (None, part.restore_living(target, &turn.beside, progress)?)
+            } else {
+                let changed = part.restore(&State::Now, target, &turn.beside, progress)?;
+                fault_point("container-restored");
+                (changed, part.verify(target, progress)?)
+            };
             if !found.is_empty() {
                 return Err(differs(&turn.name, &found));
             }

@@ -49,7 +49,24 @@ impl BtrfsVault {
         subvolume::destroy(parent, beside).map_err(EngineError::io("remove", beside))
     }
 
-    /// As [`crate::engine::vault::Vault::verify`] of all, of a live tree that nobody can write to: no snapshot of it is taken.
+    /// True if the kernel vouches that the live subvolume equals a checkpoint: it is a snapshot of that one's, and
+    /// nothing was written to it in any transaction after the one that made it. (Making a snapshot ends a transaction.)
+    pub fn is_pristine(&self, target: &CheckpointId) -> Result<bool> {
+        let err = || EngineError::io("look at", self.sandbox.path());
+        if !self.inner.as_os_str().is_empty() {
+            return Ok(false);
+        }
+        let state = self.open_state(&State::Checkpoint(target.clone()))?;
+        let kept = subvolume::root_info(state.fd()).map_err(err())?;
+        let live = subvolume::root_info(&self.live).map_err(err())?;
+        Ok(match (kept, live) {
+            (Some(kept), Some(live)) => live.parent_uuid == kept.uuid && live.generation <= live.otransid,
+            _ => false,
+        })
+    }
+
+    /// As [`crate::engine::vault::Vault::verify`] of all, of a live tree that nobody can write to: no snapshot of it is
+    /// taken.
     pub fn verify_still(&self, target: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Difference>> {
         let live = self.part_fd()?;
         let target = self.open_state(&State::Checkpoint(target.clone()))?;
