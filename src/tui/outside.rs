@@ -90,7 +90,9 @@ fn run(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Failu
 fn window(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Failure> {
     // tmux has a PATH of its own
     let program = found(words, folder, starter)?.program.into_os_string();
-    let words: Vec<OsString> = std::iter::once(program).chain(words.iter().skip(1).cloned()).collect();
+    let words: Vec<OsString> = std::iter::once(program)
+        .chain(words.iter().skip(1).cloned())
+        .collect();
     let all = in_window(&words);
     let output = found(&all, folder, starter)?.direct().output();
     let output = output.map_err(|e| cannot_run(&all, &e))?;
@@ -154,7 +156,9 @@ mod tests {
     fn a_window_of_tmux_gets_the_words_as_they_are() {
         let dir = tempfile::tempdir().expect("tempdir");
         let socket = dir.path().join("tmux");
-        let folder = dir.path().join("it's; #(touch pwned) #{version} ##[x] 100%d here;");
+        let folder = dir
+            .path()
+            .join("it's; #(touch pwned) #{version} ##[x] 100%d here;");
         std::fs::create_dir(&folder).expect("folder");
         let tmux = |at: &Path, words: &[&OsStr]| {
             let mut c = std::process::Command::new("tmux");
@@ -166,7 +170,10 @@ mod tests {
             c.arg("-S").arg(&socket).args(["-f", "/dev/null"]).args(words);
             c.output().expect("this test needs tmux: apt-get install tmux")
         };
-        let started = tmux(dir.path(), &["new-session", "-d", "-s", "t", "sleep 60"].map(OsStr::new));
+        let started = tmux(
+            dir.path(),
+            &["new-session", "-d", "-s", "t", "sleep 60"].map(OsStr::new),
+        );
         assert!(started.status.success(), "{started:?}");
         let got = dir.path().join("got");
         let script = dir.path().join("stub");
@@ -190,6 +197,9 @@ mod tests {
         assert_eq!(Path::new(words[0]), folder);
         assert_eq!(words[1..], texts);
         let beside: Vec<_> = folder.read_dir().expect("folder").collect();
-        assert!(beside.is_empty() && !dir.path().join("pwned").exists(), "{beside:?}");
+        assert!(
+            beside.is_empty() && !dir.path().join("pwned").exists(),
+            "{beside:?}"
+        );
     }
 }
