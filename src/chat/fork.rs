@@ -37,7 +37,7 @@ pub struct Fork {
 impl Fork {
     /// True if what a record says of it can be used as a file's name.
     pub(super) fn is_named(&self) -> bool {
-        self.id.len() == 36 && self.id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+        is_id(&self.id)
     }
 
     pub(super) fn name(&self) -> String {
@@ -51,6 +51,11 @@ impl Fork {
     pub(super) fn store(&self, of: &Path) -> PathBuf {
         of.with_file_name(self.name())
     }
+}
+
+/// True for the id of a session. Claude Code resumes no other one, and files of other names may be anybody's.
+fn is_id(id: &str) -> bool {
+    id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
 /// A random UUID (version 4).
@@ -119,7 +124,7 @@ fn planned(store: &Path, until: Until, wanted: bool, progress: &dyn Progress) ->
     };
     if start.whole && from == store {
         return Err(ChatError::Unmovable("it ends there already".into()));
-    } else if start.whole {
+    } else if start.whole && is_id(&id(&from)) {
         // another one that ends there is gone on with as it is
         fork.id = id(&from);
     } else if start.messages > 0 && wanted {
@@ -255,5 +260,8 @@ pub(super) fn note(change: &Change) -> Option<String> {
         Way::Unfork(_) => (&change.conversation, "--resume"),
         _ => return None,
     };
-    Some(format!("go on there: {place}claude {how} {}", shown(id)))
+    Some(format!(
+        "go on there: {place}claude {how} {}",
+        shell_word(Path::new(id))
+    ))
 }

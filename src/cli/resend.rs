@@ -10,7 +10,7 @@ use crate::chat::{Kept, Letter, MOST, Program, Resume, by_server};
 use crate::failure::{Explain, Kind};
 use crate::rewind::{Outcome, Plan};
 use crate::sandbox::starter::editor;
-use crate::text::{shown, shown_path};
+use crate::text::{shown, shown_path, size};
 use crate::timeline::select::Selected;
 
 /// What is sent after the rewind. It is kept in a file until it was.
@@ -63,6 +63,8 @@ pub fn draft(
             "the message is empty: nothing was done",
         ));
     }
+    // whatever comes now, it is not lost
+    kept.keep(&text)?;
     let letter = Letter::instead_of(&talk.store, &row.id, text, talk.hand)?;
     if (letter.pictures.len() as u64) < u64::from(row.pictures) {
         let what = format!(
@@ -73,7 +75,6 @@ pub fn draft(
             Failure::new(Kind::Refused, what).hint("rewind without --resend, and send it in the agent")
         );
     }
-    kept.keep(&letter.text)?;
     Ok(Some(Draft {
         letter,
         resume: conversation.and_then(|c| app.resume(c, subject.site.path())),
@@ -82,9 +83,15 @@ pub fn draft(
 }
 
 fn stdin() -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = std::io::stdin().lock().take(MOST).read_to_string(&mut text);
-    read.map_err(|e| Failure::new(Kind::Failed, format!("the message cannot be read: {e}")))?;
+    let mut bytes = Vec::new();
+    let unread = |e: String| Failure::new(Kind::Failed, format!("the message cannot be read: {e}"));
+    let read = std::io::stdin().lock().take(MOST + 1).read_to_end(&mut bytes);
+    read.map_err(|e| unread(e.to_string()))?;
+    if bytes.len() as u64 > MOST {
+        let what = format!("the message is too long: more than {}", size(MOST));
+        return Err(Failure::new(Kind::Refused, what));
+    }
+    let text = String::from_utf8(bytes).map_err(|e| unread(e.utf8_error().to_string()))?;
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }
 

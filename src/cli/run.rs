@@ -220,10 +220,11 @@ fn program_name(name: &OsStr) -> String {
 }
 
 /// The folders in which programs are looked for: those of `PATH`, and under sudo, which has another one, the
-/// user's own too.
+/// user's own too. One that is named from the current folder on leads into the workspace, where the agent writes: what
+/// lies there under an agent's name, or this program's, is not run.
 pub fn folders(app: &App) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).filter(|f| f.is_absolute()).collect();
     if app.who.sudo {
         for own in [".local/bin", "bin"] {
             let own = app.who.home.join(own);

@@ -74,6 +74,9 @@ impl Beginning {
         let Some(kept) = session.until(until) else {
             return Ok(None);
         };
+        if kept.circle {
+            return Err(file.damaged("its records follow each other in a circle"));
+        }
         let messages = kept
             .pieces
             .iter()
@@ -111,6 +114,7 @@ struct Kept {
     is: Vec<bool>,
     pieces: Vec<usize>,
     whole: bool,
+    circle: bool,
 }
 
 impl Session<'_> {
@@ -127,6 +131,7 @@ impl Session<'_> {
         let mut is = self.path(cut);
         self.add_company(&mut is, limit);
         self.leave_open_calls_out(&mut is);
+        self.leave_lone_results_out(&mut is);
         let counts = |&i: &usize| is[i] && self.tree.counts(i);
         let pieces: Vec<usize> = (0..self.records.len()).filter(counts).collect();
         let head = self.tree.head();
@@ -145,7 +150,14 @@ impl Session<'_> {
             is,
             pieces,
             whole: whole && here.is_some(),
+            circle: self.is_in_circle(cut),
         })
+    }
+
+    /// What comes later would lead to it, too.
+    fn is_in_circle(&self, cut: Option<usize>) -> bool {
+        let path = std::iter::successors(cut, |&i| self.tree.parent(i));
+        path.take(self.records.len() + 1).count() > self.records.len()
     }
 
     /// The record before a message. A command that makes the conversation shorter is noted after what it did.
@@ -234,6 +246,20 @@ impl Session<'_> {
             !calls.is_empty() && !calls.iter().any(|c| results.contains(c))
         };
         let gone: Vec<usize> = kept().filter(open).collect();
+        for i in gone {
+            is[i] = false;
+        }
+    }
+
+    /// The call may be in a line that cannot be read.
+    fn leave_lone_results_out(&self, is: &mut [bool]) {
+        let kept = || (0..self.records.len()).filter(|&i| is[i]);
+        let calls: HashSet<&String> = kept().flat_map(|i| &self.ties[i].calls).collect();
+        let lone = |i: &usize| {
+            let results = &self.ties[*i].results;
+            !results.is_empty() && !results.iter().any(|r| calls.contains(r))
+        };
+        let gone: Vec<usize> = kept().filter(lone).collect();
         for i in gone {
             is[i] = false;
         }
@@ -358,6 +384,44 @@ mod tests {
             + &result("r", "a2", "c1")
             + &agent("a3", "r", "y", TEXT);
         assert_eq!(self::ids(&queued, &before("q")), ["m1"]);
+    }
+
+    /// A call in a line that is torn in the middle of the file: what it gave is no answer to anything.
+    #[test]
+    fn no_result_is_left_alone() {
+        let torn = agent("a2", "a1", "x", &call("c1"));
+        let lines = said("m1", "null")
+            + &agent("a1", "m1", "x", TEXT)
+            + &torn[..torn.len() / 2]
+            + "\n"
+            + &result("r1", "a2", "c1")
+            + &agent("a3", "r1", "y", TEXT)
+            + &said("m2", "\"a3\"");
+        let (ids, follows, _) = beginning(&lines, &before("m2")).expect("m2");
+        assert_eq!(ids, ["m1", "a1", "a3"]);
+        assert_eq!(follows, [None, None, Some(Some("a1".into()))]);
+    }
+
+    /// Else a fork would have what it is to be before.
+    #[test]
+    fn circles_are_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = dir.path().join("s.jsonl");
+        let through = |first: &str, second: &str| {
+            said("m1", first)
+                + &agent("a1", "m1", "x", TEXT)
+                + &said("m2", second)
+                + &agent("a2", "m2", "y", TEXT)
+                + &said("m3", "\"a2\"")
+        };
+        for lines in [through("\"a2\"", "\"a1\""), through("null", "\"m2\"")] {
+            std::fs::write(&store, lines).expect("write");
+            for until in [before("m2"), before("m3"), Until::EndOf("m2".into())] {
+                let read = Beginning::read(&store, &until, &crate::progress::Silent);
+                let error = read.expect_err("a circle").to_string();
+                assert!(error.contains("circle"), "{error}");
+            }
+        }
     }
 
     /// P125, P127: the first message, and where the conversation was made shorter.

@@ -88,11 +88,13 @@ fn run(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Failu
 }
 
 fn window(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Failure> {
-    let mut all: Vec<OsString> = ["tmux", "new-window", "-c"].map(OsString::from).to_vec();
-    all.push(one_word(folder.as_os_str()));
-    all.push("--".into());
-    all.extend(words.iter().map(|w| one_word(w)));
-    let output = found(&all, Path::new("/"), starter)?.direct().output();
+    // tmux has a PATH of its own
+    let program = found(words, folder, starter)?.program.into_os_string();
+    let words: Vec<OsString> = std::iter::once(program)
+        .chain(words.iter().skip(1).cloned())
+        .collect();
+    let all = in_window(&words);
+    let output = found(&all, folder, starter)?.direct().output();
     let output = output.map_err(|e| cannot_run(&all, &e))?;
     if output.status.success() {
         return Ok(());
@@ -103,6 +105,14 @@ fn window(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Fa
         format!("tmux opens no window: {said}"),
         None,
     ))
+}
+
+/// The words that open a window in the folder in which they are said. With `-c` tmux would expand the folder's name as
+/// a format (3.3, `spawn_pane`), in which `#(...)` is a command for a shell.
+fn in_window(words: &[OsString]) -> Vec<OsString> {
+    let mut all: Vec<OsString> = ["tmux", "new-window", "--"].map(OsString::from).to_vec();
+    all.extend(words.iter().map(|w| one_word(w)));
+    all
 }
 
 /// tmux takes a `;` at the end of a word for the end of a command (3.3, `cmd_parse_from_arguments`).
@@ -146,45 +156,50 @@ mod tests {
     fn a_window_of_tmux_gets_the_words_as_they_are() {
         let dir = tempfile::tempdir().expect("tempdir");
         let socket = dir.path().join("tmux");
-        let tmux = |words: &[&OsStr]| {
+        let folder = dir
+            .path()
+            .join("it's; #(touch pwned) #{version} ##[x] 100%d here;");
+        std::fs::create_dir(&folder).expect("folder");
+        let tmux = |at: &Path, words: &[&OsStr]| {
             let mut c = std::process::Command::new("tmux");
             c.env_clear()
                 .env("PATH", "/usr/bin:/bin")
                 .env("HOME", dir.path())
                 .env("LANG", "C.UTF-8");
+            c.current_dir(at);
             c.arg("-S").arg(&socket).args(["-f", "/dev/null"]).args(words);
             c.output().expect("this test needs tmux: apt-get install tmux")
         };
-        let started = tmux(&["new-session", "-d", "-s", "t", "sleep 60"].map(OsStr::new));
+        let started = tmux(
+            dir.path(),
+            &["new-session", "-d", "-s", "t", "sleep 60"].map(OsStr::new),
+        );
         assert!(started.status.success(), "{started:?}");
         let got = dir.path().join("got");
         let script = dir.path().join("stub");
         std::fs::write(&script, "#!/bin/sh\nfile=$1; shift\nprintf '%s\\0' \"$PWD\" \"$@\" > \"$file.new\"\nmv \"$file.new\" \"$file\"\n")
             .expect("stub");
-        let folder = dir.path().join("it's; here;");
-        std::fs::create_dir(&folder).expect("folder");
         let texts = ["a;", "b\\;", ";", "$(id) `id`; \"q\" 'q'\nline -x", "\\", "x;;"];
         let mut words: Vec<OsString> = ["/bin/sh".into(), script.into(), got.clone().into()].to_vec();
         words.extend(texts.map(OsString::from));
-        let mut all: Vec<OsString> = vec![
-            "new-window".into(),
-            "-c".into(),
-            one_word(folder.as_os_str()),
-            "--".into(),
-        ];
-        all.extend(words.iter().map(|w| one_word(w)));
-        let all: Vec<&OsStr> = all.iter().map(OsString::as_os_str).collect();
-        let opened = tmux(&all);
+        let all = in_window(&words);
+        let all: Vec<&OsStr> = all[1..].iter().map(OsString::as_os_str).collect();
+        let opened = tmux(&folder, &all);
         assert!(opened.status.success(), "{opened:?}");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !got.exists() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let text = std::fs::read_to_string(&got);
-        tmux(&["kill-server"].map(OsStr::new));
+        tmux(dir.path(), &["kill-server"].map(OsStr::new));
         let text = text.expect("the window ran the stub");
         let words: Vec<&str> = text.split_terminator('\0').collect();
         assert_eq!(Path::new(words[0]), folder);
         assert_eq!(words[1..], texts);
+        let beside: Vec<_> = folder.read_dir().expect("folder").collect();
+        assert!(
+            beside.is_empty() && !dir.path().join("pwned").exists(),
+            "{beside:?}"
+        );
     }
 }

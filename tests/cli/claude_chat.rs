@@ -416,6 +416,35 @@ fn p130_no_call_is_left_open() {
     assert!(last[2].contains(&format!("\"uuid\":\"{tail}\"")));
 }
 
+/// A file beside it that is named as no session is, and begins as it does, leads nowhere: what a shell would do with its
+/// name is never said, and undo and redo know the way.
+#[test]
+fn a_file_with_a_hostile_name_is_no_session() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    // the edited one, in a file of its own that ends with its turn
+    let (_, fork) = s.fork(&(s.state(THIRD) + ".end"));
+    let evil = s.store.with_file_name("x; touch pwned #.jsonl");
+    std::fs::rename(&fork, &evil).expect("rename");
+    let doc = s.ok(&["--yes", "rewind", &(s.state(THIRD) + ".end")]);
+    assert!(!doc.to_string().contains("pwned"), "{doc}");
+    let id = doc["conversation"].as_str().expect("an id").to_owned();
+    let new = s.store.with_file_name(format!("{id}.jsonl"));
+    assert!(new.exists());
+    s.ok(&["--yes", "undo"]);
+    assert!(!new.exists());
+    let there = Recorded {
+        lab: &lab,
+        text: text(&evil),
+        store: evil,
+    };
+    let doc = there.ok(&["--yes", "rewind", "m2"]);
+    assert_eq!(doc["chat"], "forked", "{doc}");
+    let doc = there.ok(&["--yes", "undo"]);
+    let notes = doc["notes"].to_string();
+    assert!(notes.contains("--resume 'x; touch pwned #'"), "{notes}");
+}
+
 /// P128: what only text can be sent to is not sent less than there was.
 #[test]
 fn p128_pictures_are_not_dropped() {
@@ -429,6 +458,10 @@ fn p128_pictures_are_not_dropped() {
     assert_eq!((a.code, lab.read("f")), (Some(3), "end".into()));
     assert!(error["message"].to_string().contains("picture"), "{error}");
     assert_eq!(s.all().len(), 1);
+    // what was written is not lost with that
+    let kept = lab.state().join("drafts").read_dir().expect("drafts");
+    let kept: Vec<String> = kept.map(|e| text(&e.expect("entry").path())).collect();
+    assert_eq!(kept, ["better"]);
     s.ok(&["--yes", "rewind", &state]);
 }
 

@@ -180,6 +180,24 @@ fn no_answer_is_no_refusal() {
     );
 }
 
+/// What is longer than can be sent is refused, not cut off.
+#[test]
+fn a_message_that_is_too_long_is_not_cut_off() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let file = lab.dir().join("text");
+    std::fs::write(&file, "x".repeat((4 << 20) + 1)).expect("text");
+    let mut c = lab.whole_command(&["--yes", "rewind", "2", "--resend", "-"]);
+    let a = Answer::of(
+        c.stdin(std::fs::File::open(file).expect("text"))
+            .output()
+            .expect("run"),
+    );
+    assert_eq!((a.code, lab.read("f")), (Some(3), "4".into()), "{}", a.text());
+    assert!(a.text().contains("too long"), "{}", a.text());
+    assert_eq!(drafts(&lab), Vec::<PathBuf>::new());
+}
+
 /// Without a server the agent's own command is told; nothing is started behind the user's back.
 #[test]
 fn without_a_server_the_command_is_told() {

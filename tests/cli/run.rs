@@ -69,6 +69,23 @@ fn in_workspace(user: &Plain) -> Command {
     c
 }
 
+/// A program of the agent's name that lies in the workspace is not the agent, whatever PATH says.
+#[test]
+fn a_program_in_the_workspace_is_not_found_by_its_name() {
+    let user = user("");
+    let ran = user.dir.join("home/ran");
+    script(&user.ws().join("openhands"), &format!("touch {}", ran.display()));
+    user.shell("true", true);
+    let out = in_workspace(&user)
+        .env("PATH", ".::./:/usr/bin:/bin")
+        .args(["--yes", "run", "--vault", "copy", "--", "openhands"])
+        .output()
+        .expect("run");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("no program openhands"), "{said}");
+    assert!(!ran.exists(), "{said}");
+}
+
 /// What an agent script starts with: where things are, and how it tries to rewind.
 fn head(user_dir: &str) -> String {
     format!(

@@ -349,6 +349,38 @@ fn where_no_server_sends_it_the_agents_own_command_is_offered() {
     tui.until("no longer kept", |t| !kept(t));
 }
 
+/// An older message with the same words is not the one that is waited for: the copied command still reads the file.
+#[test]
+fn an_older_message_with_the_same_words_is_not_the_new_one() {
+    let mut script = script();
+    script.command = Some(command());
+    let mut tui = unsent(script, true);
+    let kept = |t: &Tui| t.fake.edit(|s| s.kept.contains_key("event-0003"));
+    let text = tui.fake.edit(|s| s.kept["event-0003"].clone());
+    let row = |id: &str, text: &str| {
+        let mut row = tui_fake::row(9, text);
+        row.id = id.into();
+        row
+    };
+    let older = row("event-0098", &text);
+    let add = |t: &mut Tui, row| {
+        t.fake.edit(|s| s.timeline.as_mut().expect("one").rows.push(row));
+        t.fake.changed();
+        t.settle();
+    };
+    add(&mut tui, older);
+    tui.press("c");
+    tui.send(Msg::Ran(tui.outside[0].clone(), Ok(())));
+    tui.fake.changed();
+    tui.settle();
+    tui.send(Msg::Refresh);
+    tui.settle();
+    assert!(kept(&tui), "{}", tui.screen());
+    add(&mut tui, row("event-0099", &text));
+    tui.send(Msg::Refresh);
+    tui.until("no longer kept", |t| !kept(t));
+}
+
 #[test]
 fn outside_of_tmux_no_window_is_offered() {
     let mut script = script();

@@ -1,5 +1,6 @@
 //! A message that is edited, to be sent again.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::Field;
@@ -109,4 +110,6 @@ pub struct Awaited {
     pub writing: Writing,
     /// What there is to do about it.
     pub unsent: Unsent,
+    /// The messages that were there before it could come; `None` until the conversation was read.
+    pub known: Option<HashSet<String>>,
 }

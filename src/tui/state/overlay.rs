@@ -101,7 +101,7 @@ pub struct Ended {
     /// What came of it.
     pub result: Result<Outcome, Failure>,
     /// The message that was not sent.
-    pub unsent: Option<Box<Unsent>>,
+    pub unsent: Option<Unsent>,
     /// First line on the screen.
     pub top: usize,
 }

@@ -372,7 +372,7 @@ pub fn resent(state: &mut State, job: JobId, result: Result<Box<Resent>, Failure
     };
     ended(state, job, result, effects);
     if let Some(Overlay::Ended(ended)) = state.overlays.last_mut() {
-        ended.unsent = unsent.map(Box::new);
+        ended.unsent = unsent;
     }
 }
 

@@ -1,11 +1,14 @@
 //! A message that no server sends: the agent's own command is offered, and it is looked for in the conversation.
 
+use std::collections::HashSet;
+
 use super::{Effects, opened, plan};
 use crate::text::count;
+use crate::timeline::Row;
 use crate::tui::backend::Failure;
 use crate::tui::effect::{Effect, Outside, Work};
 use crate::tui::keymap::Action;
-use crate::tui::state::{Awaited, Overlay, State, Tone, Verb};
+use crate::tui::state::{Awaited, Open, Overlay, State, Tone, Verb};
 
 /// The keys of the result of a rewind, where the message was not sent.
 pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
@@ -25,7 +28,8 @@ pub fn act(state: &mut State, action: Action, effects: &mut Effects) {
     };
     let awaited = Awaited {
         writing: writing.clone(),
-        unsent: (**unsent).clone(),
+        unsent: unsent.clone(),
+        known: state.open.as_ref().and_then(there),
     };
     if let Some(open) = &mut state.open {
         open.awaited = Some(awaited);
@@ -63,16 +67,25 @@ fn close(state: &mut State) {
         .retain(|o| !matches!(o, Overlay::Ended(e) if e.unsent.is_some()));
 }
 
+/// The messages that are there; `None` while the conversation is not read.
+fn there(open: &Open) -> Option<HashSet<String>> {
+    let timeline = open.timeline.as_ref()?;
+    Some(timeline.rows.iter().map(|r| r.id.clone()).collect())
+}
+
 /// The conversation was read: a message that was waited for may be there now, and is kept no longer.
 pub fn arrived(state: &mut State, effects: &mut Effects) {
     let Some(open) = &mut state.open else { return };
-    let newest = open
-        .timeline
-        .as_ref()
-        .and_then(|t| t.rows.iter().rfind(|r| r.active));
-    let there =
-        |a: &Awaited| newest.is_some_and(|r| r.text.trim() == a.writing.text.trim() && r.id != a.writing.row);
-    let Some(awaited) = open.awaited.take_if(|a| there(a)) else {
+    let now = there(open);
+    let rows = open.timeline.as_ref().map_or(&[][..], |t| &t.rows);
+    let newest = rows.iter().rfind(|r| r.active);
+    // an older one may say the same
+    let came = |a: &mut Awaited| {
+        let is = |r: &&Row| r.text.trim() == a.writing.text.trim();
+        let known = a.known.get_or_insert_with(|| now.unwrap_or_default());
+        newest.filter(is).is_some_and(|r| !known.contains(&r.id))
+    };
+    let Some(awaited) = open.awaited.take_if(came) else {
         return;
     };
     // it is kept as one of the conversation in which it was written
