@@ -45,6 +45,7 @@ impl Bench {
             store: Some(tui_fake::store()),
             select: None,
             notice: None,
+            tmux: false,
         });
         Self {
             state,
