@@ -8,7 +8,8 @@ use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
 use super::{
-    ClaudeCode, ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary,
+    ClaudeCode, ConversationError, Copilot, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source,
+    Summary,
 };
 use crate::text;
 
@@ -40,6 +41,7 @@ impl Library {
             Arc::new(OpenHandsV0),
             Arc::new(OpenHandsApp),
             Arc::new(ClaudeCode::default()),
+            Arc::new(Copilot),
         ];
         Self {
             roots,

@@ -9,6 +9,8 @@ mod claude_record;
 mod claude_text;
 mod claude_tree;
 mod clock;
+mod copilot;
+mod copilot_record;
 pub mod elsewhere;
 mod folder;
 mod json;
@@ -24,6 +26,8 @@ mod openhands_store;
 mod openhands_tree;
 mod openhands_v0;
 mod openhands_v1;
+mod stage;
+mod torn;
 
 use std::path::{Path, PathBuf};
 
@@ -35,6 +39,7 @@ use crate::progress::Progress;
 use crate::text::{self, shown_path};
 
 pub use claude_code::{ClaudeCode, claude_words};
+pub use copilot::Copilot;
 pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
 pub use openhands_lease::Owner;
