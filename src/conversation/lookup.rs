@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
 use super::{
-    ClaudeCode, ConversationError, Copilot, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source,
-    Summary,
+    ClaudeCode, ConversationError, Copilot, Gemini, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots,
+    Source, Summary,
 };
 use crate::text;
 
@@ -42,6 +42,7 @@ impl Library {
             Arc::new(OpenHandsApp),
             Arc::new(ClaudeCode::default()),
             Arc::new(Copilot),
+            Arc::new(Gemini),
         ];
         Self {
             roots,
@@ -121,9 +122,7 @@ impl Library {
             match summary {
                 Ok(summary) => listing.conversations.push(summary),
                 Err(error) => {
-                    listing
-                        .conversations
-                        .push(damaged_row(source.agent(), store, &error));
+                    listing.conversations.push(damaged_row(&*source, store, &error));
                     listing.damaged.push(error);
                 }
             }
@@ -182,7 +181,7 @@ impl Library {
         let mut fits: Vec<(String, Found)> = self
             .stores(None)
             .into_iter()
-            .map(|found| (plain(&name(&found.1)), found))
+            .map(|found| (plain(&found.0.id(&found.1)), found))
             .filter(|(id, _)| id.starts_with(&key))
             .collect();
         if fits.iter().any(|(id, _)| *id == key) {
@@ -228,7 +227,7 @@ impl Library {
 }
 
 /// The name of a store, without the ending where it is a file.
-fn name(store: &Path) -> String {
+pub(super) fn name(store: &Path) -> String {
     let name = match store.extension() {
         Some(e) if e == "jsonl" => store.file_stem(),
         _ => store.file_name(),
@@ -253,10 +252,10 @@ fn changed(source: &dyn Source, store: &Path) -> Option<SystemTime> {
 }
 
 /// The row of a store that cannot be read: it is named, with the reason as its title.
-fn damaged_row(agent: &'static str, store: PathBuf, error: &ConversationError) -> Summary {
+fn damaged_row(source: &dyn Source, store: PathBuf, error: &ConversationError) -> Summary {
     Summary {
-        id: name(&store),
-        agent,
+        id: source.id(&store),
+        agent: source.agent(),
         workspace: None,
         title: Some(format!("damaged: {error}")),
         messages: None,

@@ -13,6 +13,9 @@ mod copilot;
 mod copilot_record;
 pub mod elsewhere;
 mod folder;
+mod gemini;
+mod gemini_record;
+mod gemini_replay;
 mod json;
 mod jsonl;
 mod lookup;
@@ -26,6 +29,7 @@ mod openhands_store;
 mod openhands_tree;
 mod openhands_v0;
 mod openhands_v1;
+mod rows;
 mod stage;
 mod torn;
 
@@ -40,6 +44,7 @@ use crate::text::{self, shown_path};
 
 pub use claude_code::{ClaudeCode, claude_words};
 pub use copilot::Copilot;
+pub use gemini::Gemini;
 pub use lookup::{Found, Library, Listing};
 pub use openhands_app::OpenHandsApp;
 pub use openhands_lease::Owner;
@@ -291,6 +296,10 @@ pub trait Source: Send + Sync {
     fn agent(&self) -> &'static str;
     /// The stores on this machine. Cheap: no event is read.
     fn find(&self, roots: &Roots) -> Vec<PathBuf>;
+    /// The agent's own id of the conversation in a store. Cheap.
+    fn id(&self, store: &Path) -> String {
+        lookup::name(store)
+    }
     /// True if this folder or file is a store of this format.
     fn recognises(&self, store: &Path) -> bool;
     /// The folder that the agent works in, as the store says. Cheaper than [`Source::summary`].
