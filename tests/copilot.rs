@@ -2,17 +2,23 @@
 //! hostile ones give rows and notices, never a crash; the watcher takes a checkpoint at each message.
 
 mod common;
+#[path = "told/grown.rs"]
+mod grown;
 mod told;
+#[path = "told/watcher.rs"]
+mod watcher;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::Tracked;
+use grown::followed;
 use proptest::prelude::*;
 use respool::conversation::{Conversation, ConversationError, Copilot, Library, MessageKind, Source};
 use respool::progress::Silent;
 use serde_json::{Value, json};
-use told::{Fixture, Watcher, append, at_least, followed, roots};
+use told::{Fixture, append, at_least, roots};
+use watcher::Watcher;
 
 const ID: &str = "b44b1fa2-2661-4bb6-8452-2d9edd655a41";
 

@@ -2,16 +2,23 @@
 //! hostile ones give rows and notices, never a crash.
 
 mod common;
+#[path = "told/grown.rs"]
+mod grown;
 mod told;
+#[path = "told/watcher.rs"]
+mod watcher;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use common::Tracked;
+use grown::followed;
 use proptest::prelude::*;
 use respool::conversation::{Conversation, ConversationError, Gemini, Library, MessageKind, Source};
 use respool::progress::Silent;
 use serde_json::{Value, json};
-use told::{Fixture, append, at_least, followed, roots};
+use told::{Fixture, append, at_least, roots};
+use watcher::Watcher;
 
 const MAIN: &str = "332d9107-e970-4d34-b633-2ac61bdb7852";
 
@@ -270,6 +277,37 @@ fn what_is_no_file_is_no_chat() {
         fs::write(&root, text).expect("write");
         assert_eq!(chat.read().summary.workspace.is_some(), want, "{text:?}");
     }
+}
+
+/// The first chat of a project, whose folder does not exist when the watcher starts, and one more of it.
+#[test]
+fn chats_that_begin_later_are_watched() {
+    let t = Tracked::new();
+    let mut w = Watcher::here(&t);
+    let project = t.dir().join("home/.gemini/tmp/w");
+    let root = t.workspace().to_string_lossy().into_owned();
+    append(&project.join(".project_root"), root.as_bytes());
+    for n in 1..=2 {
+        let id = format!("{n}1111111-2222-4333-8444-555555555555");
+        let store = project.join(format!("chats/session-2026-11-29T17-2{n}-{n}1111111.jsonl"));
+        let record = |r: &Value| append(&store, format!("{r}\n").as_bytes());
+        record(&json!({"sessionId": id, "kind": "main"}));
+        record(&json!({"$set": {"messages": [
+            {"id": "context", "type": "user", "content": [{"text": "<session_context>\nx"}]}]}}));
+        record(&json!({"id": format!("m{n}"), "type": "user", "content": [{"text": "go"}]}));
+        let taken = w.until("checkpoint");
+        assert_eq!(
+            (&taken["message"], &taken["number"]),
+            (&json!(format!("m{n}")), &json!(1)),
+            "{taken}"
+        );
+        assert_eq!(taken["conversation"], json!(id));
+        record(&json!({"id": "a", "type": "gemini", "content": "", "toolCalls": [{"id": "x"}]}));
+        fs::write(t.workspace().join("first.txt"), format!("turn {n}\n")).expect("write");
+        record(&json!({"id": "b", "type": "gemini", "content": "done"}));
+        assert_eq!(w.until("turn-end")["message"], json!(format!("m{n}")));
+    }
+    assert_eq!(w.failures(), 0, "{:?}", w.told);
 }
 
 proptest! {

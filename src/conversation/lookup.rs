@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
 use super::{
-    ClaudeCode, ConversationError, Copilot, Gemini, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots,
-    Source, Summary,
+    ClaudeCode, Codex, ConversationError, Copilot, Gemini, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result,
+    Roots, Source, Summary,
 };
 use crate::text;
 
@@ -41,6 +41,7 @@ impl Library {
             Arc::new(OpenHandsV0),
             Arc::new(OpenHandsApp),
             Arc::new(ClaudeCode::default()),
+            Arc::new(Codex::default()),
             Arc::new(Copilot),
             Arc::new(Gemini),
         ];
@@ -166,6 +167,7 @@ impl Library {
             .iter()
             .find(|s| s.recognises(&store))
             .ok_or_else(none)?;
+        let store = source.store_of(&store);
         source.workspace(&store)?;
         Ok((Arc::clone(source), store))
     }

@@ -9,6 +9,10 @@ mod claude_record;
 mod claude_text;
 mod claude_tree;
 mod clock;
+mod codex;
+mod codex_files;
+mod codex_record;
+mod codex_thread;
 mod copilot;
 mod copilot_record;
 pub mod elsewhere;
@@ -43,6 +47,7 @@ use crate::progress::Progress;
 use crate::text::{self, shown_path};
 
 pub use claude_code::{ClaudeCode, claude_words};
+pub use codex::Codex;
 pub use copilot::Copilot;
 pub use gemini::Gemini;
 pub use lookup::{Found, Library, Listing};
@@ -302,6 +307,11 @@ pub trait Source: Send + Sync {
     }
     /// True if this folder or file is a store of this format.
     fn recognises(&self, store: &Path) -> bool;
+    /// The store of the conversation that this path belongs to: a conversation may have more files than the one
+    /// that it is known by.
+    fn store_of(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
     /// The folder that the agent works in, as the store says. Cheaper than [`Source::summary`].
     fn workspace(&self, store: &Path) -> Result<Option<PathBuf>> {
         self.summary(store).map(|s| s.workspace)
@@ -332,4 +342,8 @@ pub trait Source: Send + Sync {
     }
     /// The files, and the folders whose entries, change when the conversation goes on (to be watched).
     fn watched(&self, store: &Path) -> Vec<PathBuf>;
+    /// True if a change of `path`, of which [`Source::watched`] brought a report, may be one of this conversation.
+    fn concerns(&self, store: &Path, path: &Path) -> bool {
+        path.starts_with(store)
+    }
 }

@@ -165,6 +165,11 @@ impl Followed {
         now.is_some() && now == self.store
     }
 
+    /// A change of this path may be one of the conversation.
+    pub(super) fn concerned(&self, path: &Path) -> bool {
+        self.found.0.concerns(&self.found.1, path)
+    }
+
     /// Asks for reports of changes of all its folders that there are; again where one was made anew.
     pub(super) fn report(&mut self, watcher: &mut dyn notify::Watcher) -> notify::Result<()> {
         for path in self.found.0.watched(&self.found.1) {

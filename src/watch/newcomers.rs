@@ -150,8 +150,9 @@ impl Newcomers {
             let found = library.at(&path).ok();
             match found.as_ref().and_then(|f| self.belongs(f)) {
                 Some(ours) => {
-                    self.known.insert(path);
-                    here.extend(found.filter(|_| ours));
+                    self.known.insert(path.clone());
+                    // it may be one more file of a conversation that is known
+                    here.extend(found.filter(|f| ours && (f.1 == path || self.known.insert(f.1.clone()))));
                 }
                 None if Instant::now() < until => {
                     self.becoming.insert(path, until);

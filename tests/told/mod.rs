@@ -1,21 +1,14 @@
 //! What the tests of the agents' sources share: recorded stores with what the reference reader made of them, ways of
-//! reading that must agree, damage, and a watcher.
+//! reading that must agree, and damage.
 
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use respool::conversation::{Message, MessageKind, Roots, Source};
 use respool::progress::Silent;
 use serde_json::Value;
-
-use crate::common::Tracked;
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 pub fn roots(home: &Path, cwd: &Path) -> Roots {
     Roots {
@@ -147,31 +140,6 @@ fn kind(kind: MessageKind) -> &'static str {
     }
 }
 
-/// A store whose one file grows piece by piece (`grow` appends the bytes of a range): whoever follows it by its newest
-/// part sees each message once, and the same as who reads the whole.
-pub fn followed(source: &dyn Source, store: &Path, whole: &[u8], mut grow: impl FnMut(usize, usize)) {
-    let (mut seen, mut events, mut from): (Vec<Message>, u64, usize) = (Vec::new(), 0, 0);
-    for cut in (997..whole.len()).step_by(997).chain([whole.len()]) {
-        grow(from, cut);
-        from = cut;
-        let c = source.since(store, events.saturating_sub(8)).expect("since");
-        assert!(c.events >= events && c.events <= cut as u64);
-        for m in c.messages {
-            if !seen.iter().any(|s| s.id == m.id) {
-                seen.push(m);
-            }
-        }
-        events = c.events;
-    }
-    let read = source.read(store, &Silent).expect("read");
-    let key = |m: &Message| (m.id.clone(), m.text.clone(), m.kind);
-    assert_eq!(
-        seen.iter().map(key).collect::<Vec<_>>(),
-        read.messages.iter().map(key).collect::<Vec<_>>()
-    );
-    assert_eq!(events, read.events);
-}
-
 /// The newest `rows` messages are the end of all.
 pub fn at_least(source: &dyn Source, store: &Path, rows: usize) {
     let all = source.read(store, &Silent).expect("read");
@@ -229,59 +197,4 @@ pub fn agree(source: &dyn Source, store: &Path) {
         "{:?}",
         all.notices
     );
-}
-
-/// `respool watch` in the workspace.
-pub struct Watcher {
-    child: Child,
-    lines: Receiver<Value>,
-    pub told: Vec<Value>,
-}
-
-impl Watcher {
-    pub fn here(t: &Tracked) -> Self {
-        let mut child = t
-            .command()
-            .arg("watch")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("respool");
-        let stdout = BufReader::new(child.stdout.take().expect("stdout"));
-        let (send, lines) = channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                if send.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut it = Self {
-            child,
-            lines,
-            told: Vec::new(),
-        };
-        it.until("waiting");
-        it
-    }
-    pub fn until(&mut self, event: &str) -> Value {
-        let start = Instant::now();
-        while let Ok(line) = self.lines.recv_timeout(LIMIT.saturating_sub(start.elapsed())) {
-            self.told.push(line.clone());
-            if line["event"] == event {
-                return line;
-            }
-        }
-        panic!("no {event} after {:?}", self.told);
-    }
-    pub fn failures(&self) -> usize {
-        self.told.iter().filter(|e| e["event"] == "failed").count()
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _dead_already = self.child.kill();
-        let _reaped_already = self.child.wait();
-    }
 }
