@@ -217,6 +217,7 @@ fn a_segment_goes_on_after_the_others() {
     w.turn("three");
     let before = read(&store);
     w.day = "2026/12/01";
+    let second = w.ordinal;
     w.begin(
         2,
         &json!({"thread_id": id(1), "end_ordinal_exclusive": end, "end_byte_offset": 10}),
