@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
 use super::{
-    ClaudeCode, Codex, ConversationError, Copilot, Gemini, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result,
-    Roots, Source, Summary,
+    ClaudeCode, Codex, ConversationError, Copilot, Gemini, OpenHandsApp, OpenHandsV0, OpenHandsV1, Opencode,
+    OpencodeTree, Result, Roots, Source, Summary,
 };
 use crate::text;
 
@@ -36,6 +35,7 @@ pub struct Library {
 impl Library {
     /// All agents that are known, with the places of this user.
     pub fn new(roots: Roots) -> Self {
+        let opencode = Arc::new(Opencode::default());
         let sources: Vec<Arc<dyn Source>> = vec![
             Arc::new(OpenHandsV1),
             Arc::new(OpenHandsV0),
@@ -44,6 +44,8 @@ impl Library {
             Arc::new(Codex::default()),
             Arc::new(Copilot),
             Arc::new(Gemini),
+            Arc::new(OpencodeTree::beside(Arc::clone(&opencode))),
+            opencode,
         ];
         Self {
             roots,
@@ -102,6 +104,11 @@ impl Library {
             .flat_map(|s| s.places(&self.roots))
             .filter(|p| seen.insert(p.clone()))
             .collect()
+    }
+
+    /// Files that hold many conversations each, whether they exist or not.
+    pub fn shared(&self) -> Vec<PathBuf> {
+        self.sources.iter().flat_map(|s| s.shared(&self.roots)).collect()
     }
 
     /// The conversations of all agents, or of one. A damaged store takes none of the others away.
@@ -190,7 +197,7 @@ impl Library {
             fits.retain(|(id, _)| *id == key);
         }
         // one conversation may have several stores (a copy): the newest counts
-        fits.sort_by_key(|(_, (source, store))| std::cmp::Reverse(changed(&**source, store)));
+        fits.sort_by_key(|(_, (source, store))| std::cmp::Reverse(source.changed(store)));
         let ids: std::collections::BTreeSet<&String> = fits.iter().map(|(id, _)| id).collect();
         match ids.len() {
             0 => Err(not_found()),
@@ -213,7 +220,7 @@ impl Library {
         }
         let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
         let mut stores = self.stores(None);
-        stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(changed(&**source, store)));
+        stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(source.changed(store)));
         stores
             .into_iter()
             .find(|(source, store)| {
@@ -243,14 +250,6 @@ fn plain(id: &str) -> String {
         .filter(|&c| c != '-')
         .flat_map(char::to_lowercase)
         .collect()
-}
-
-fn changed(source: &dyn Source, store: &Path) -> Option<SystemTime> {
-    let watched = source.watched(store);
-    watched
-        .iter()
-        .filter_map(|p| std::fs::symlink_metadata(p).ok()?.modified().ok())
-        .max()
 }
 
 /// The row of a store that cannot be read: it is named, with the reason as its title.

@@ -17,12 +17,17 @@ mod copilot;
 mod copilot_record;
 pub mod elsewhere;
 mod folder;
+mod frozen;
+mod frozen_vfs;
 mod gemini;
 mod gemini_record;
 mod gemini_replay;
 mod json;
 mod jsonl;
 mod lookup;
+mod opencode;
+mod opencode_record;
+mod opencode_tree;
 mod openhands_app;
 mod openhands_base;
 mod openhands_event;
@@ -38,6 +43,7 @@ mod stage;
 mod torn;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
@@ -51,6 +57,8 @@ pub use codex::Codex;
 pub use copilot::Copilot;
 pub use gemini::Gemini;
 pub use lookup::{Found, Library, Listing};
+pub use opencode::Opencode;
+pub use opencode_tree::OpencodeTree;
 pub use openhands_app::OpenHandsApp;
 pub use openhands_lease::Owner;
 pub use openhands_roots::{is_server, served_by};
@@ -339,6 +347,18 @@ pub trait Source: Send + Sync {
     /// record the workspace.
     fn places(&self, _roots: &Roots) -> Vec<PathBuf> {
         Vec::new()
+    }
+    /// Files that hold many conversations each, and what is beside them, whether they exist or not: one that begins there
+    /// makes no new file.
+    fn shared(&self, _roots: &Roots) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    /// When the conversation last changed.
+    fn changed(&self, store: &Path) -> Option<SystemTime> {
+        let times = self.watched(store).into_iter();
+        times
+            .filter_map(|p| std::fs::symlink_metadata(p).ok()?.modified().ok())
+            .max()
     }
     /// The files, and the folders whose entries, change when the conversation goes on (to be watched).
     fn watched(&self, store: &Path) -> Vec<PathBuf>;

@@ -36,6 +36,12 @@ fn identity(path: &Path) -> Option<Identity> {
     std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
+/// The same of a store. One that is in a file with others has the file's path, with its id behind it.
+fn store_identity(store: &Path) -> Option<Identity> {
+    let shared = || store.parent().filter(|p| p.is_file()).and_then(identity);
+    identity(store).or_else(shared)
+}
+
 /// The turn that began with the newest message.
 #[derive(Debug)]
 struct Turn {
@@ -121,7 +127,7 @@ impl Followed {
     /// Begins to follow. Of a store that was there before the watcher (`fresh` is false), every message is
     /// known already; of one that appeared later, its newest message may be new.
     pub(super) fn new(found: Found, desk: &Desk, fresh: bool) -> Result<(Self, Conversation), WatchError> {
-        let store = identity(&found.1);
+        let store = store_identity(&found.1);
         let now = found.0.tail(&found.1, KNOWN)?;
         let newest = now
             .messages
@@ -161,7 +167,7 @@ impl Followed {
 
     /// True while the store is the one that was followed from the start.
     pub(super) fn there(&self) -> bool {
-        let now = identity(&self.found.1);
+        let now = store_identity(&self.found.1);
         now.is_some() && now == self.store
     }
 

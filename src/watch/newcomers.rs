@@ -10,6 +10,8 @@ use crate::conversation::{Found, Library};
 
 /// How long a new folder may take to become a store.
 const BECOMING: Duration = Duration::from_secs(10);
+/// Everything is looked through no more often than so for a file that many conversations share.
+const OFTEN: Duration = Duration::from_millis(250);
 /// How often everything is looked through, in case that a place appeared unseen.
 const ROUND: Duration = Duration::from_secs(5);
 
@@ -17,6 +19,8 @@ const ROUND: Duration = Duration::from_secs(5);
 pub(super) struct Newcomers {
     workspace: PathBuf,
     places: Vec<PathBuf>,
+    /// Files in which new ones may begin that are no files of their own.
+    shared: Vec<PathBuf>,
     /// Folders that changes are reported of.
     reported: HashSet<PathBuf>,
     /// Stores that were looked at.
@@ -32,6 +36,7 @@ impl Newcomers {
         let mut it = Self {
             workspace: workspace.to_owned(),
             places: library.places(),
+            shared: library.shared(),
             reported: HashSet::new(),
             known: HashSet::new(),
             becoming: BTreeMap::new(),
@@ -92,6 +97,13 @@ impl Newcomers {
 
     /// A path changed. True if places may have appeared: then [`Newcomers::report`] is due.
     pub(super) fn changed(&mut self, path: &Path) -> bool {
+        if self.shared.iter().any(|s| s == path) {
+            // it changes at each step of an agent
+            if self.looked.elapsed() > OFTEN {
+                self.look_through();
+            }
+            return false;
+        }
         if path.parent().is_some_and(|p| self.places.iter().any(|x| x == p)) {
             if (path.is_dir() || path.is_file()) && !self.known.contains(path) {
                 // a folder may be a store, or a place of its own where stores are files
@@ -163,6 +175,7 @@ impl Newcomers {
         if self.looked.elapsed() >= ROUND {
             self.looked = Instant::now();
             self.places = library.places();
+            self.shared = library.shared();
             here.extend(self.unknown(library));
         }
         here
