@@ -189,7 +189,7 @@ fn growing_rollouts_are_followed() {
         let dir = tempfile::tempdir().expect("temp dir");
         let grown = dir.path().join(store.file_name().expect("name"));
         followed(&source(), &grown, &whole, |from, to| {
-            append(&grown, &whole[from..to])
+            append(&grown, &whole[from..to]);
         });
         let key = |c: Conversation| {
             c.messages
@@ -424,6 +424,58 @@ fn a_thread_is_watched_across_its_segments() {
     assert_eq!(w.failures(), 0, "{:?}", w.told);
     let watching = w.told.iter().filter(|e| e["event"] == "watching").count();
     assert_eq!(watching, 1, "{:?}", w.told);
+}
+
+/// `respool run -- codex` takes a checkpoint at each message, by the watcher: there is no hook for it yet.
+#[test]
+fn an_agent_without_a_hook_runs_under_the_watcher() {
+    use std::os::unix::fs::PermissionsExt;
+    let t = Tracked::new();
+    let mut s = Written::below(&t.dir().join("recorded"), 1, &t.workspace());
+    s.event("task_started", "t1");
+    let message = s.says("go", "t1");
+    let day = t.dir().join("home/.codex/sessions/2026/11/29");
+    let script = t.dir().join("codex");
+    let text = format!(
+        "#!/bin/sh\nmkdir -p {0} && cp {1} {0}/ && exit 7\n",
+        day.display(),
+        s.file.display()
+    );
+    fs::write(&script, text).expect("write");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("mode");
+    let out = t
+        .command()
+        .arg("run")
+        .arg("--")
+        .arg(&script)
+        .output()
+        .expect("respool");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(7), "{said}");
+    assert!(said.contains("1 checkpoint of messages taken"), "{said}");
+    let (code, timeline) = t.run(&["timeline", &id(1)]);
+    assert_eq!(
+        (code, &timeline["rows"][0]["id"]),
+        (0, &json!(message)),
+        "{timeline}"
+    );
+    assert_eq!(timeline["rows"][0]["checkpoint"]["state"], "ok", "{timeline}");
+    // the files go back, the chat stays, and the result says so; there is no hook, and that is said too
+    fs::write(t.workspace().join("first.txt"), "changed\n").expect("write");
+    let (code, done) = t.run(&["--yes", "-c", &id(1), "rewind", "1"]);
+    assert_eq!((code, &done["chat"]), (0, &json!("kept")), "{done}");
+    assert_eq!(
+        fs::read_to_string(t.workspace().join("first.txt")).expect("read"),
+        "first\n"
+    );
+    let (code, refused) = t.run(&["hooks", "status", "codex"]);
+    assert_eq!(code, 2, "{refused}");
+    assert!(
+        refused["error"]["message"]
+            .to_string()
+            .contains("has no hook here"),
+        "{refused}"
+    );
 }
 
 proptest! {

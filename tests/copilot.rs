@@ -133,7 +133,7 @@ fn a_growing_file_is_followed() {
     let dir = tempfile::tempdir().expect("temp dir");
     let store = dir.path().join("s");
     followed(&Copilot, &store, &whole, |from, to| {
-        append(&store.join("events.jsonl"), &whole[from..to])
+        append(&store.join("events.jsonl"), &whole[from..to]);
     });
     let last = read(&store);
     assert_eq!(last.messages, read(&recorded()).messages);

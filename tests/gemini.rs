@@ -132,7 +132,7 @@ fn growing_chats_are_followed() {
         let chat = Chat::new();
         let grown = chat.store.with_file_name("session-grown-22222222.jsonl");
         followed(&Gemini, &grown, &whole, |from, to| {
-            append(&grown, &whole[from..to])
+            append(&grown, &whole[from..to]);
         });
         assert_eq!(read(&grown).messages, read(&store).messages);
         at_least(&Gemini, &grown, 2);

@@ -241,7 +241,7 @@ fn what_is_read_is_of_one_moment() {
     let mut used = Used::below(dir.path(), Path::new("/w"));
     let store = used.store();
     used.db
-        .pragma_update(None, "wal_autocheckpoint", 3)
+        .pragma_update(None, "wal_autocheckpoint", 300)
         .expect("pragma");
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);

@@ -105,7 +105,7 @@ impl Source for Codex {
     }
 
     fn find(&self, roots: &Roots) -> Vec<PathBuf> {
-        let all = self.lately.read(&home(roots));
+        let all = self.lately.now(&home(roots));
         let first = all.threads.values().filter_map(|files| files.first());
         first.filter(|f| !is_side(f)).cloned().collect()
     }

@@ -196,9 +196,18 @@ impl Lately {
         let known = last
             .as_ref()
             .filter(|l| l.home == home && l.when.elapsed() < FRESH);
-        if let Some(known) = known {
-            return Arc::clone(&known.all);
+        match known {
+            Some(known) => Arc::clone(&known.all),
+            None => Self::anew(&mut last, home),
         }
+    }
+
+    /// The rollouts in Codex's folder, as they are now.
+    pub(super) fn now(&self, home: &Path) -> Arc<Rollouts> {
+        Self::anew(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), home)
+    }
+
+    fn anew(last: &mut Option<Listed>, home: &Path) -> Arc<Rollouts> {
         let all = Arc::new(Rollouts::read(home));
         *last = Some(Listed {
             home: home.to_owned(),

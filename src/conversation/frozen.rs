@@ -3,9 +3,11 @@
 //! stay byte for byte and nobody who uses them waits. What was committed to the write-ahead log is laid over the
 //! database's own pages.
 //!
-//! Why this is one moment: a checkpoint copies to the database only pages that the log holds, and those are read from
-//! the log. The one thing that could mix two moments is a log that is begun anew; its first bytes, the salts, are
-//! others then. So who has read asks [`Frozen::holds`], and reads again where it does not.
+//! Two moments would be mixed where the database or the part of the log that counts changes while they are read. A
+//! checkpoint changes the database: it copies pages from the log. Those that the log held from the start are read from
+//! the log anyway; so either nothing was added to the log, or the database must not have changed, which its time tells
+//! (if it was not changed just before: the clock of files goes in steps). A log that is begun anew has other salts in
+//! its first bytes. Who has read asks [`Frozen::holds`], and reads again where it does not.
 //! (Format: <https://www.sqlite.org/fileformat2.html>.)
 
 use std::collections::HashMap;
@@ -13,6 +15,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::Result;
 use super::folder::{damaged, failed};
@@ -24,6 +27,9 @@ const FRAME_HEADER: usize = 24;
 const HOT: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 /// Where the database says whether it has a write-ahead log: 1 = none.
 const VERSIONS: std::ops::Range<u64> = 18..20;
+
+/// The clock of files goes in smaller steps than this.
+const STEP: Duration = Duration::from_millis(50);
 
 /// Device, inode, length and times of a file.
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
@@ -40,15 +46,28 @@ fn stamp(m: &Metadata) -> Stamp {
     )
 }
 
+/// True if a change from now on gives the file another time.
+fn is_settled(m: &Metadata) -> bool {
+    let Ok(changed) = m.modified() else { return false };
+    match changed.elapsed() {
+        Ok(age) => age > STEP,
+        Err(ahead) => ahead.duration() > STEP,
+    }
+}
+
 /// The write-ahead log: where in it the newest committed copy of each page is.
 #[derive(Debug)]
 struct Log {
     file: File,
     is: Stamp,
+    settled: bool,
     header: [u8; WAL_HEADER],
     pages: HashMap<u32, u64>,
     /// How many pages the database has.
     count: u32,
+    /// Where the part that counts ends, and the first bytes behind it.
+    end: u64,
+    next: [u8; FRAME_HEADER],
 }
 
 /// A database at one moment.
@@ -56,6 +75,7 @@ struct Log {
 pub(super) struct Frozen {
     db: File,
     is: Stamp,
+    settled: bool,
     log: Option<Log>,
     page: u64,
     len: u64,
@@ -127,9 +147,12 @@ impl Log {
         let mut it = Self {
             file,
             is: stamp(&meta),
+            settled: is_settled(&meta),
             header,
             pages: HashMap::new(),
             count: 0,
+            end: 0,
+            next: [0; FRAME_HEADER],
         };
         it.frames(page, big, seed).map_err(|e| failed(path, e))?;
         Ok((it.count > 0).then_some((it, page)))
@@ -147,14 +170,32 @@ impl Log {
                 break;
             }
             open.push((be(&frame, 0), at + FRAME_HEADER as u64));
+            at += frame.len() as u64;
             let count = be(&frame, 4);
             if count > 0 {
                 self.pages.extend(open.drain(..));
                 self.count = count;
+                // before anything behind it is looked at
+                (self.end, self.next) = (at, self.behind(at)?);
             }
-            at += frame.len() as u64;
         }
         Ok(())
+    }
+
+    /// The first bytes from a place on.
+    fn behind(&self, at: u64) -> io::Result<[u8; FRAME_HEADER]> {
+        let mut next = [0; FRAME_HEADER];
+        fill(&self.file, at, &mut next)?;
+        Ok(next)
+    }
+
+    /// True while it was not begun anew.
+    fn goes_on(&self, path: &Path) -> bool {
+        let mut header = [0; WAL_HEADER];
+        let own = |m: Metadata| (m.dev(), m.ino()) == (self.is.0, self.is.1);
+        std::fs::symlink_metadata(path).is_ok_and(own)
+            && fill(&self.file, 0, &mut header).is_ok_and(|n| n == WAL_HEADER)
+            && header == self.header
     }
 }
 
@@ -187,6 +228,7 @@ impl Frozen {
         Ok(Some(Self {
             len: log.as_ref().map_or(meta.len(), |l| u64::from(l.count) * page),
             is: stamp(&meta),
+            settled: is_settled(&meta),
             db,
             log,
             page,
@@ -233,19 +275,21 @@ impl Frozen {
             return false;
         };
         let now = stamp(&now);
-        let Some(log) = &self.log else {
-            return now == self.is;
-        };
-        let mut header = [0; WAL_HEADER];
-        let same = std::fs::symlink_metadata(beside(path, "-wal"))
-            .is_ok_and(|m| (m.dev(), m.ino()) == (log.is.0, log.is.1));
-        same && (now.0, now.1) == (self.is.0, self.is.1)
-            && fill(&log.file, 0, &mut header).is_ok_and(|n| n == WAL_HEADER)
-            && header == log.header
+        let still = self.settled && now == self.is;
+        let Some(log) = &self.log else { return still };
+        // what is behind it already, of the same log, may be committed at any moment
+        let begun = log.next[8..16] == log.header[16..24];
+        let grown = || begun || log.behind(log.end).map_or(true, |next| next != log.next);
+        let same = (now.0, now.1) == (self.is.0, self.is.1);
+        // the first bytes last: what was read before is of the log that they begin
+        same && (still || !grown()) && log.goes_on(&beside(path, "-wal"))
     }
 
-    /// True if the database still stands as it does here.
+    /// True if the database still stands as it does here, for certain.
     pub(super) fn is_current(&self, path: &Path) -> bool {
+        if !self.settled || self.log.as_ref().is_some_and(|l| !l.settled) {
+            return false;
+        }
         let log = std::fs::symlink_metadata(beside(path, "-wal"))
             .ok()
             .filter(|m| m.len() > 0);

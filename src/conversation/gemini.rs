@@ -133,7 +133,9 @@ impl Read {
         let start = file.line_start(from)?;
         let mut read = Self::new(start);
         read.skipped = file.each(start, progress, parse, |block| {
-            block.into_iter().for_each(|line| read.take(line));
+            for line in block {
+                read.take(line);
+            }
         })?;
         if start > 0 {
             let head = Self::head(file, false)?;

@@ -25,6 +25,8 @@ use crate::text;
 
 /// So often is read again what changed while it was read.
 const TRIES: usize = 8;
+/// So long is waited before that.
+const PAUSE: Duration = Duration::from_millis(10);
 /// A question takes no longer.
 const LONGEST: Duration = Duration::from_secs(60);
 /// So many steps of SQLite's are made between two looks at the clock.
@@ -168,7 +170,10 @@ impl Opencode {
     fn ask<T>(&self, path: &Path, question: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failure = None;
-        for _ in 0..TRIES {
+        for again in 0..TRIES {
+            if again > 0 {
+                std::thread::sleep(PAUSE);
+            }
             let known = last
                 .take()
                 .filter(|k| k.path == path && k.frozen.is_current(path));

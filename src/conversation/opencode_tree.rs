@@ -26,6 +26,9 @@ pub struct OpencodeTree {
     database: Arc<Opencode>,
 }
 
+/// The name of a file that cannot be read, and why.
+type Missed = (String, String);
+
 fn not_found(store: &Path) -> ConversationError {
     ConversationError::NotFound {
         what: format!("at {}", text::shown_path(store)),
@@ -79,7 +82,7 @@ fn own(store: &Path) -> Result<(Session, DateTime<Utc>)> {
 }
 
 /// The session's messages in their order, and the names of those that cannot be read, with the reasons.
-fn infos(store: &Path) -> (Vec<(String, Info)>, Vec<(String, String)>) {
+fn infos(store: &Path) -> (Vec<(String, Info)>, Vec<Missed>) {
     let (mut all, mut bad) = (Vec::new(), Vec::new());
     let Some(folder) = id(store).and_then(|id| folder(store, "message", id)) else {
         return (all, bad);
@@ -96,7 +99,7 @@ fn infos(store: &Path) -> (Vec<(String, Info)>, Vec<(String, String)>) {
     (all, bad)
 }
 
-fn parts(store: &Path, message: &str, bad: &mut Vec<(String, String)>) -> Vec<Part> {
+fn parts(store: &Path, message: &str, bad: &mut Vec<Missed>) -> Vec<Part> {
     let mut all = Vec::new();
     let Some(folder) = folder(store, "part", message) else {
         return all;

@@ -78,6 +78,7 @@ impl Newcomers {
 
     /// Asks for reports of new stores: at each place, or at the folder that it will be made in.
     pub(super) fn report(&mut self, watcher: &mut dyn notify::Watcher) {
+        let before = self.reported.len();
         for place in &self.places {
             let there = place.ancestors().find(|p| p.is_dir());
             let Some(folder) = there.filter(|p| p.parent().is_some()) else {
@@ -92,6 +93,10 @@ impl Newcomers {
                 }
                 Err(e) => tracing::warn!("{} is not followed: {e}", folder.display()),
             }
+        }
+        if self.reported.len() > before {
+            // what was made in it before is not reported
+            self.look_through();
         }
     }
 
