@@ -26,6 +26,7 @@ mod json;
 mod jsonl;
 mod lookup;
 mod opencode;
+mod opencode_base;
 mod opencode_record;
 mod opencode_tree;
 mod openhands_app;

@@ -3,18 +3,15 @@
 //! deletes at the next message: that cannot be shown.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 use rustix::fs::FileType;
 
 use super::claude_code::word;
-use super::folder::{Folder, damaged};
-use super::frozen::{Frozen, beside};
-use super::frozen_vfs::connect;
+use super::folder::Folder;
+use super::frozen::beside;
+use super::opencode_base::{Database, bytes, not_found, number, word_of};
 use super::opencode_record::{Part, Told, info, instant, is_session, part, reverted, titled};
 use super::openhands_lease::Held;
 use super::rows::messages;
@@ -23,30 +20,13 @@ use super::{Conversation, ConversationError, Message, Result, Roots, Source, Sum
 use crate::progress::{Progress, Silent};
 use crate::text;
 
-/// So often is read again what changed while it was read.
-const TRIES: usize = 8;
-/// So long is waited before that.
-const PAUSE: Duration = Duration::from_millis(10);
-/// A question takes no longer.
-const LONGEST: Duration = Duration::from_secs(60);
-/// So many steps of SQLite's are made between two looks at the clock.
-const STEPS: i32 = 1_000_000;
 /// A longer value is left out, in bytes.
 const LARGEST: i64 = 64 << 20;
 
 /// The source of opencode's sessions in its database.
 #[derive(Default)]
 pub struct Opencode {
-    last: Mutex<Option<Known>>,
-}
-
-/// The database that was read last.
-struct Known {
-    path: PathBuf,
-    frozen: Arc<Frozen>,
-    db: Connection,
-    /// Set where a new question begins.
-    asked: Arc<AtomicBool>,
+    database: Database,
 }
 
 /// opencode's folder of this user.
@@ -89,31 +69,6 @@ fn split(store: &Path) -> Option<(&Path, &str)> {
     is_database(db.file_name()?.to_str()?).then_some((db, id))
 }
 
-fn not_found(store: &Path) -> ConversationError {
-    ConversationError::NotFound {
-        what: format!("at {}", text::shown_path(store)),
-    }
-}
-
-fn bytes(value: ValueRef<'_>) -> Option<&[u8]> {
-    match value {
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes),
-        _ => None,
-    }
-}
-
-fn word_of(value: ValueRef<'_>) -> Option<String> {
-    bytes(value).map(|b| String::from_utf8_lossy(b).into_owned())
-}
-
-fn number(value: ValueRef<'_>) -> Option<i64> {
-    match value {
-        ValueRef::Integer(n) => Some(n),
-        ValueRef::Real(n) => Some(n as i64),
-        _ => None,
-    }
-}
-
 /// A session's own row.
 struct Session {
     directory: Option<String>,
@@ -123,82 +78,7 @@ struct Session {
     revert: Option<(i64, String)>,
 }
 
-impl Known {
-    fn open(path: &Path) -> Result<Option<Self>> {
-        let Some(frozen) = Frozen::open(path)?.map(Arc::new) else {
-            return Ok(None);
-        };
-        let known = || {
-            let mut db = connect(&frozen)?;
-            let asked = Arc::new(AtomicBool::new(false));
-            let seen = Arc::clone(&asked);
-            let mut begun: Option<Instant> = None;
-            let stop = move || {
-                if seen.swap(false, Ordering::Relaxed) {
-                    begun = None;
-                }
-                begun.get_or_insert_with(Instant::now).elapsed() > LONGEST
-            };
-            db.progress_handler(STEPS, Some(stop))?;
-            let tables: i64 = db.query_row(
-                "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 \
-                 AND name IN ('session', 'message', 'part')",
-                [],
-                |row| row.get(0),
-            )?;
-            Ok((db, asked, tables == 3))
-        };
-        match known() {
-            Ok((db, asked, true)) => Ok(Some(Self {
-                path: path.to_owned(),
-                frozen,
-                db,
-                asked,
-            })),
-            Ok((_, _, false)) => Err(damaged(path, "it has no sessions of opencode")),
-            Err(e) => Err(unreadable(path, &e)),
-        }
-    }
-}
-
-fn unreadable(path: &Path, e: &rusqlite::Error) -> ConversationError {
-    damaged(path, text::shown(&e.to_string()))
-}
-
 impl Opencode {
-    /// Asks the database as it stands now; again where it changed meanwhile in a way that mixes two moments.
-    fn ask<T>(&self, path: &Path, question: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut failure = None;
-        for again in 0..TRIES {
-            if again > 0 {
-                std::thread::sleep(PAUSE);
-            }
-            let known = last
-                .take()
-                .filter(|k| k.path == path && k.frozen.is_current(path));
-            let known = match known {
-                Some(known) => known,
-                None => match Known::open(path) {
-                    Ok(known) => known.ok_or_else(|| not_found(path))?,
-                    // it may have been caught in the middle of a change
-                    Err(e) => {
-                        failure = Some(e);
-                        continue;
-                    }
-                },
-            };
-            known.asked.store(true, Ordering::Relaxed);
-            let answer = question(&known.db);
-            if known.frozen.holds(path) {
-                *last = Some(known);
-                return answer.map_err(|e| unreadable(path, &e));
-            }
-            failure = None;
-        }
-        Err(failure.unwrap_or_else(|| damaged(path, "it changes faster than it can be read")))
-    }
-
     /// Asks for a session.
     fn session<T>(
         &self,
@@ -206,7 +86,7 @@ impl Opencode {
         question: impl Fn(&Connection, &str, &Session) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let (db, id) = split(store).ok_or_else(|| not_found(store))?;
-        let answer = self.ask(db, |db| match session(db, id)? {
+        let answer = self.database.ask(db, |db| match session(db, id)? {
             Some(session) => question(db, id, &session).map(Some),
             None => Ok(None),
         });
@@ -396,7 +276,7 @@ impl Source for Opencode {
     fn find(&self, roots: &Roots) -> Vec<PathBuf> {
         let mut all = Vec::new();
         for path in databases(roots) {
-            let listed = self.ask(&path, |db| {
+            let listed = self.database.ask(&path, |db| {
                 let mut list =
                     db.prepare("SELECT id FROM session WHERE parent_id IS NULL ORDER BY time_updated DESC")?;
                 let mut rows = list.query([])?;
@@ -435,7 +315,7 @@ impl Source for Opencode {
                 .is_some_and(is_database)
         {
             // the reason why its sessions cannot be listed
-            self.ask(store, |_| Ok(()))?;
+            self.database.ask(store, |_| Ok(()))?;
         }
         let session = self.session(store, |_, _, session| Ok(own(session)))?;
         let named = titled(session.title.as_deref()).is_some();
