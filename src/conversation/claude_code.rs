@@ -142,7 +142,7 @@ fn sessions(project: &Path, stores: &mut Vec<PathBuf>) {
 }
 
 /// The words of [`Conversation::status`].
-fn word(stage: Stage) -> &'static str {
+pub(super) fn word(stage: Stage) -> &'static str {
     match stage {
         Stage::Running => "running",
         Stage::Finished => "finished",

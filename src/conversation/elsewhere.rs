@@ -17,7 +17,7 @@ use crate::progress::{Progress, Silent};
 use crate::text::{self, ExactPath, shown};
 
 /// The agents that sources are known for.
-const AGENTS: &[&str] = &["openhands", "claude"];
+const AGENTS: &[&str] = &["openhands", "claude", "copilot", "gemini", "codex", "opencode"];
 
 /// The name of an agent, as the sources have it; `unknown` for any other.
 pub(super) fn agent(name: &str) -> &'static str {

@@ -2,7 +2,7 @@
 //! position on. A record's position is that of its last byte, so that a place in the file is known without
 //! counting lines. The last line may be half written; nothing is held of a file but the block that is read.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -44,27 +44,32 @@ pub(super) struct Line<'a> {
     pub(super) whole: bool,
 }
 
+/// Opens a regular file to be read, never through a link at its end; `None` if there is none.
+pub(super) fn open_regular(path: &Path) -> Result<Option<(File, Metadata)>> {
+    use rustix::io::Errno;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    // what is no regular file is not opened at all: a device or a pipe may act on it
+    match rustix::fs::lstat(path) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => return Ok(None),
+        Ok(_) => {}
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(failed(path, e.into())),
+    }
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(e) => return Err(failed(path, e.into())),
+    };
+    let meta = file.metadata().map_err(|e| failed(path, e))?;
+    Ok(meta.is_file().then_some((file, meta)))
+}
+
 impl Jsonl {
     /// Opens a regular file, never through a link at its end; `None` if there is none.
     pub(super) fn open(path: &Path) -> Result<Option<Self>> {
-        use rustix::io::Errno;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-        // what is no regular file is not opened at all: a device or a pipe may act on it
-        match rustix::fs::lstat(path) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => return Ok(None),
-            Ok(_) => {}
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            Err(e) => return Err(failed(path, e.into())),
-        }
-        let file = match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-            Err(e) => return Err(failed(path, e.into())),
-        };
-        let meta = file.metadata().map_err(|e| failed(path, e))?;
-        if !meta.is_file() {
+        let Some((file, meta)) = open_regular(path)? else {
             return Ok(None);
-        }
+        };
         let changed = meta.modified().map_err(|e| failed(path, e))?;
         Ok(Some(Self {
             file,

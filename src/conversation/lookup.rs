@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rayon::prelude::*;
 
 use super::elsewhere::{self, Shelf};
 use super::{
-    ClaudeCode, ConversationError, OpenHandsApp, OpenHandsV0, OpenHandsV1, Result, Roots, Source, Summary,
+    ClaudeCode, Codex, ConversationError, Copilot, Gemini, OpenHandsApp, OpenHandsV0, OpenHandsV1, Opencode,
+    OpencodeTree, Result, Roots, Source, Summary,
 };
 use crate::text;
 
@@ -35,11 +35,17 @@ pub struct Library {
 impl Library {
     /// All agents that are known, with the places of this user.
     pub fn new(roots: Roots) -> Self {
+        let opencode = Arc::new(Opencode::default());
         let sources: Vec<Arc<dyn Source>> = vec![
             Arc::new(OpenHandsV1),
             Arc::new(OpenHandsV0),
             Arc::new(OpenHandsApp),
             Arc::new(ClaudeCode::default()),
+            Arc::new(Codex::default()),
+            Arc::new(Copilot),
+            Arc::new(Gemini),
+            Arc::new(OpencodeTree::beside(Arc::clone(&opencode))),
+            opencode,
         ];
         Self {
             roots,
@@ -100,6 +106,11 @@ impl Library {
             .collect()
     }
 
+    /// Files that hold many conversations each, whether they exist or not.
+    pub fn shared(&self) -> Vec<PathBuf> {
+        self.sources.iter().flat_map(|s| s.shared(&self.roots)).collect()
+    }
+
     /// The conversations of all agents, or of one. A damaged store takes none of the others away.
     /// One that is elsewhere and cannot be asked is a damaged one.
     pub fn list(&self, agent: Option<&str>) -> Listing {
@@ -119,9 +130,7 @@ impl Library {
             match summary {
                 Ok(summary) => listing.conversations.push(summary),
                 Err(error) => {
-                    listing
-                        .conversations
-                        .push(damaged_row(source.agent(), store, &error));
+                    listing.conversations.push(damaged_row(&*source, store, &error));
                     listing.damaged.push(error);
                 }
             }
@@ -165,6 +174,7 @@ impl Library {
             .iter()
             .find(|s| s.recognises(&store))
             .ok_or_else(none)?;
+        let store = source.store_of(&store);
         source.workspace(&store)?;
         Ok((Arc::clone(source), store))
     }
@@ -180,14 +190,14 @@ impl Library {
         let mut fits: Vec<(String, Found)> = self
             .stores(None)
             .into_iter()
-            .map(|found| (plain(&name(&found.1)), found))
+            .map(|found| (plain(&found.0.id(&found.1)), found))
             .filter(|(id, _)| id.starts_with(&key))
             .collect();
         if fits.iter().any(|(id, _)| *id == key) {
             fits.retain(|(id, _)| *id == key);
         }
         // one conversation may have several stores (a copy): the newest counts
-        fits.sort_by_key(|(_, (source, store))| std::cmp::Reverse(changed(&**source, store)));
+        fits.sort_by_key(|(_, (source, store))| std::cmp::Reverse(source.changed(store)));
         let ids: std::collections::BTreeSet<&String> = fits.iter().map(|(id, _)| id).collect();
         match ids.len() {
             0 => Err(not_found()),
@@ -210,7 +220,7 @@ impl Library {
         }
         let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
         let mut stores = self.stores(None);
-        stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(changed(&**source, store)));
+        stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(source.changed(store)));
         stores
             .into_iter()
             .find(|(source, store)| {
@@ -226,7 +236,7 @@ impl Library {
 }
 
 /// The name of a store, without the ending where it is a file.
-fn name(store: &Path) -> String {
+pub(super) fn name(store: &Path) -> String {
     let name = match store.extension() {
         Some(e) if e == "jsonl" => store.file_stem(),
         _ => store.file_name(),
@@ -242,19 +252,11 @@ fn plain(id: &str) -> String {
         .collect()
 }
 
-fn changed(source: &dyn Source, store: &Path) -> Option<SystemTime> {
-    let watched = source.watched(store);
-    watched
-        .iter()
-        .filter_map(|p| std::fs::symlink_metadata(p).ok()?.modified().ok())
-        .max()
-}
-
 /// The row of a store that cannot be read: it is named, with the reason as its title.
-fn damaged_row(agent: &'static str, store: PathBuf, error: &ConversationError) -> Summary {
+fn damaged_row(source: &dyn Source, store: PathBuf, error: &ConversationError) -> Summary {
     Summary {
-        id: name(&store),
-        agent,
+        id: source.id(&store),
+        agent: source.agent(),
         workspace: None,
         title: Some(format!("damaged: {error}")),
         messages: None,

@@ -10,11 +10,26 @@ mod claude_record;
 mod claude_text;
 mod claude_tree;
 mod clock;
+mod codex;
+mod codex_files;
+mod codex_record;
+mod codex_thread;
+mod copilot;
+mod copilot_record;
 pub mod elsewhere;
 mod folder;
+mod frozen;
+mod frozen_vfs;
+mod gemini;
+mod gemini_record;
+mod gemini_replay;
 mod json;
 mod jsonl;
 mod lookup;
+mod opencode;
+mod opencode_base;
+mod opencode_record;
+mod opencode_tree;
 mod openhands_app;
 mod openhands_base;
 mod openhands_event;
@@ -25,8 +40,12 @@ mod openhands_store;
 mod openhands_tree;
 mod openhands_v0;
 mod openhands_v1;
+mod rows;
+mod stage;
+mod torn;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
@@ -37,7 +56,12 @@ use crate::text::{self, shown_path};
 
 pub use claude_code::{ClaudeCode, ClaudeOpen, claude_open, claude_words};
 pub use claude_cut::{Beginning, Piece, Until};
+pub use codex::Codex;
+pub use copilot::Copilot;
+pub use gemini::Gemini;
 pub use lookup::{Found, Library, Listing};
+pub use opencode::Opencode;
+pub use opencode_tree::OpencodeTree;
 pub use openhands_app::OpenHandsApp;
 pub use openhands_lease::Owner;
 pub use openhands_roots::{is_server, served_by};
@@ -288,8 +312,17 @@ pub trait Source: Send + Sync {
     fn agent(&self) -> &'static str;
     /// The stores on this machine. Cheap: no event is read.
     fn find(&self, roots: &Roots) -> Vec<PathBuf>;
+    /// The agent's own id of the conversation in a store. Cheap.
+    fn id(&self, store: &Path) -> String {
+        lookup::name(store)
+    }
     /// True if this folder or file is a store of this format.
     fn recognises(&self, store: &Path) -> bool;
+    /// The store of the conversation that this path belongs to: a conversation may have more files than the one
+    /// that it is known by.
+    fn store_of(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
     /// The folder that the agent works in, as the store says. Cheaper than [`Source::summary`].
     fn workspace(&self, store: &Path) -> Result<Option<PathBuf>> {
         self.summary(store).map(|s| s.workspace)
@@ -318,6 +351,22 @@ pub trait Source: Send + Sync {
     fn places(&self, _roots: &Roots) -> Vec<PathBuf> {
         Vec::new()
     }
+    /// Files that hold many conversations each, and what is beside them, whether they exist or not: one that begins there
+    /// makes no new file.
+    fn shared(&self, _roots: &Roots) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    /// When the conversation last changed.
+    fn changed(&self, store: &Path) -> Option<SystemTime> {
+        let times = self.watched(store).into_iter();
+        times
+            .filter_map(|p| std::fs::symlink_metadata(p).ok()?.modified().ok())
+            .max()
+    }
     /// The files, and the folders whose entries, change when the conversation goes on (to be watched).
     fn watched(&self, store: &Path) -> Vec<PathBuf>;
+    /// True if a change of `path`, of which [`Source::watched`] brought a report, may be one of this conversation.
+    fn concerns(&self, store: &Path, path: &Path) -> bool {
+        path.starts_with(store)
+    }
 }

@@ -36,6 +36,12 @@ fn identity(path: &Path) -> Option<Identity> {
     std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
+/// The same of a store. One that is in a file with others has the file's path, with its id behind it.
+fn store_identity(store: &Path) -> Option<Identity> {
+    let shared = || store.parent().filter(|p| p.is_file()).and_then(identity);
+    identity(store).or_else(shared)
+}
+
 /// The turn that began with the newest message.
 #[derive(Debug)]
 struct Turn {
@@ -121,7 +127,7 @@ impl Followed {
     /// Begins to follow. Of a store that was there before the watcher (`fresh` is false), every message is
     /// known already; of one that appeared later, its newest message may be new.
     pub(super) fn new(found: Found, desk: &Desk, fresh: bool) -> Result<(Self, Conversation), WatchError> {
-        let store = identity(&found.1);
+        let store = store_identity(&found.1);
         let now = found.0.tail(&found.1, KNOWN)?;
         let newest = now
             .messages
@@ -163,7 +169,7 @@ impl Followed {
     /// True while the conversation is in its place: the store that was followed from the start, or one that was put
     /// in its place and is of the same conversation.
     pub(super) fn there(&mut self) -> bool {
-        let now = identity(&self.found.1);
+        let now = store_identity(&self.found.1);
         if now.is_none() || now == self.store {
             return now.is_some();
         }
@@ -176,6 +182,11 @@ impl Followed {
             self.store = now;
         }
         same
+    }
+
+    /// A change of this path may be one of the conversation.
+    pub(super) fn concerned(&self, path: &Path) -> bool {
+        self.found.0.concerns(&self.found.1, path)
     }
 
     /// Asks for reports of changes of all its folders that there are; again where one was made anew.

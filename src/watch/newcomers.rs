@@ -10,6 +10,8 @@ use crate::conversation::{Found, Library};
 
 /// How long a new folder may take to become a store.
 const BECOMING: Duration = Duration::from_secs(10);
+/// Everything is looked through no more often than so for a file that many conversations share.
+const OFTEN: Duration = Duration::from_millis(250);
 /// How often everything is looked through, in case that a place appeared unseen.
 const ROUND: Duration = Duration::from_secs(5);
 
@@ -17,6 +19,8 @@ const ROUND: Duration = Duration::from_secs(5);
 pub(super) struct Newcomers {
     workspace: PathBuf,
     places: Vec<PathBuf>,
+    /// Files in which new ones may begin that are no files of their own.
+    shared: Vec<PathBuf>,
     /// Folders that changes are reported of.
     reported: HashSet<PathBuf>,
     /// Stores that were looked at.
@@ -32,6 +36,7 @@ impl Newcomers {
         let mut it = Self {
             workspace: workspace.to_owned(),
             places: library.places(),
+            shared: library.shared(),
             reported: HashSet::new(),
             known: HashSet::new(),
             becoming: BTreeMap::new(),
@@ -73,6 +78,7 @@ impl Newcomers {
 
     /// Asks for reports of new stores: at each place, or at the folder that it will be made in.
     pub(super) fn report(&mut self, watcher: &mut dyn notify::Watcher) {
+        let before = self.reported.len();
         for place in &self.places {
             let there = place.ancestors().find(|p| p.is_dir());
             let Some(folder) = there.filter(|p| p.parent().is_some()) else {
@@ -88,10 +94,21 @@ impl Newcomers {
                 Err(e) => tracing::warn!("{} is not followed: {e}", folder.display()),
             }
         }
+        if self.reported.len() > before {
+            // what was made in it before is not reported
+            self.look_through();
+        }
     }
 
     /// A path changed. True if places may have appeared: then [`Newcomers::report`] is due.
     pub(super) fn changed(&mut self, path: &Path) -> bool {
+        if self.shared.iter().any(|s| s == path) {
+            // it changes at each step of an agent
+            if self.looked.elapsed() > OFTEN {
+                self.look_through();
+            }
+            return false;
+        }
         if path.parent().is_some_and(|p| self.places.iter().any(|x| x == p)) {
             if (path.is_dir() || path.is_file()) && !self.known.contains(path) {
                 // a folder may be a store, or a place of its own where stores are files
@@ -150,8 +167,9 @@ impl Newcomers {
             let found = library.at(&path).ok();
             match found.as_ref().and_then(|f| self.belongs(f)) {
                 Some(ours) => {
-                    self.known.insert(path);
-                    here.extend(found.filter(|_| ours));
+                    self.known.insert(path.clone());
+                    // it may be one more file of a conversation that is known
+                    here.extend(found.filter(|f| ours && (f.1 == path || self.known.insert(f.1.clone()))));
                 }
                 None if Instant::now() < until => {
                     self.becoming.insert(path, until);
@@ -162,6 +180,7 @@ impl Newcomers {
         if self.looked.elapsed() >= ROUND {
             self.looked = Instant::now();
             self.places = library.places();
+            self.shared = library.shared();
             here.extend(self.unknown(library));
         }
         here

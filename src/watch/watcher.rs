@@ -180,7 +180,7 @@ impl Watch<'_> {
             match report {
                 Report::Lost => touched.extend(self.all.keys()),
                 Report::Changed(path) => {
-                    let of = |(i, f): (&usize, &Followed)| path.starts_with(&f.found.1).then_some(*i);
+                    let of = |(i, f): (&usize, &Followed)| f.concerned(&path).then_some(*i);
                     touched.extend(self.all.iter().filter_map(of));
                     if let Some(n) = &mut self.newcomers
                         && n.changed(&path)
