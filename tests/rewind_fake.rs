@@ -1,21 +1,23 @@
 //! The order of a rewind on the vault in memory: every failure leads to the state before or the state after,
 //! with the right words; undo and redo are two stacks; what is damaged in the log is named.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use respool::engine::vault::memory::Op;
 use respool::engine::vault::{MemoryVault, Vault};
-use respool::engine::{CheckpointId, CheckpointKind, How, NewCheckpoint, Selection};
+use respool::engine::{CheckpointId, CheckpointKind, Elsewhere, EngineError, How, NewCheckpoint, Selection};
 use respool::failure::{Explain, Kind};
-use respool::progress::Silent;
+use respool::progress::{Progress, Silent};
 use respool::rewind::journal::{Log, Phase, Record};
 use respool::rewind::run::{Ground, Order};
 use respool::rewind::undo::{redo_order, undo_order};
 use respool::rewind::{OperationKind, OperationState, Outcome, RewindError};
 use respool::sandbox::freeze::{Freeze, FreezeError, Frozen, NoWriters};
-use respool::sandbox::parts::NoContainers;
+use respool::sandbox::parts::turn::{Rewound, Way};
+use respool::sandbox::parts::{NoContainers, Turn, Turns, Was};
 
 struct Rig {
     vault: MemoryVault,
@@ -101,6 +103,139 @@ impl Rig {
     fn newest(&self) -> Record {
         self.log.records().expect("records").pop().expect("a record")
     }
+}
+
+/// Containers that tell what is done with them; an act can be made to fail, once.
+#[derive(Default)]
+struct Told {
+    acts: RefCell<Vec<String>>,
+    fails: RefCell<Option<&'static str>>,
+}
+
+impl Told {
+    fn act(&self, name: &'static str, what: String) -> Result<(), EngineError> {
+        self.acts.borrow_mut().push(what);
+        if self.fails.borrow_mut().take_if(|f| *f == name).is_some() {
+            return Err(EngineError::Refused {
+                why: format!("{name} failed"),
+                path: None,
+                hint: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Turns for Told {
+    fn turns(&self, _: &CheckpointId, _: &[Elsewhere]) -> Result<Vec<Turn>, EngineError> {
+        Ok(vec![Turn {
+            part: "ct-1".into(),
+            name: "agent".into(),
+            was: Was::Running,
+            keep_alive: false,
+            beside: ".respool-x".into(),
+            holds: None,
+        }])
+    }
+    fn stop(&self, turns: &[Turn]) -> Result<(), EngineError> {
+        turns.iter().try_for_each(|_| self.act("stop", "stop".into()))
+    }
+    fn pause(&self, _: &[Turn]) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn restore(
+        &self,
+        turns: &[Turn],
+        target: &CheckpointId,
+        _: Way,
+        _: &dyn Progress,
+    ) -> Result<Vec<Rewound>, EngineError> {
+        for turn in turns {
+            assert_eq!(
+                turn.holds.as_ref(),
+                Some(target),
+                "written down before it is done"
+            );
+            self.act("restore", format!("restore {target}"))?;
+        }
+        Ok(Vec::new())
+    }
+    fn resume(&self, turns: &[Turn]) -> Result<Vec<String>, EngineError> {
+        turns
+            .iter()
+            .try_for_each(|_| self.act("resume", "resume".into()))?;
+        Ok(Vec::new())
+    }
+}
+
+fn with_containers(
+    fails: Option<&'static str>,
+) -> (Rig, CheckpointId, Result<Outcome, RewindError>, Vec<String>) {
+    let rig = Rig::new();
+    let good = rig.keep();
+    rig.wreck();
+    let told = Told::default();
+    *told.fails.borrow_mut() = fails;
+    let done = {
+        let ground = Ground {
+            containers: &told,
+            ..rig.ground(&NoWriters)
+        };
+        let lock = ground.lock().expect("the lock");
+        ground.run(&lock, &to(&good), &Silent)
+    };
+    (rig, good, done, told.acts.into_inner())
+}
+
+#[test]
+fn containers_are_stopped_first_and_come_up_last() {
+    let (rig, good, done, acts) = with_containers(None);
+    done.expect("a rewind");
+    assert!(rig.is(&good));
+    assert_eq!(acts, ["stop".into(), format!("restore {good}"), "resume".into()]);
+    // of some paths no container is touched
+    let told = Told::default();
+    let ground = Ground {
+        containers: &told,
+        ..rig.ground(&NoWriters)
+    };
+    let lock = ground.lock().expect("the lock");
+    let order = Order {
+        selection: Selection::Paths(vec!["a".into()]),
+        ..to(&good)
+    };
+    ground.run(&lock, &order, &Silent).expect("a rewind");
+    assert_eq!(told.acts.into_inner(), [] as [String; 0]);
+}
+
+#[test]
+fn a_container_that_does_not_start_takes_everything_back() {
+    let (rig, good, done, acts) = with_containers(Some("resume"));
+    let e = done.expect_err("failed");
+    assert_eq!(e.to_string(), "resume failed; everything is as it was before");
+    assert!(!rig.is(&good));
+    let safety = rig.newest().safety.expect("a safety checkpoint");
+    assert!(rig.is(&safety));
+    let wanted = [
+        "stop".to_owned(),
+        format!("restore {good}"),
+        "resume".to_owned(),
+        "stop".to_owned(),
+        format!("restore {safety}"),
+        "resume".to_owned(),
+    ];
+    assert_eq!(acts, wanted);
+    assert_eq!(rig.newest().state, OperationState::RolledBack);
+}
+
+#[test]
+fn a_container_that_cannot_be_stopped_stops_the_rewind() {
+    let (rig, good, done, acts) = with_containers(Some("stop"));
+    let e = done.expect_err("failed");
+    assert!(e.to_string().starts_with("stop failed; "), "{e}");
+    assert!(!rig.is(&good) && rig.newest().safety.is_none());
+    // some may have been stopped already
+    assert_eq!(acts, ["stop", "resume"]);
 }
 
 fn to(target: &CheckpointId) -> Order {

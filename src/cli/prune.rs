@@ -21,6 +21,7 @@ use crate::engine::{Checkpoint, CheckpointId, CheckpointKind, CheckpointMeta, En
 use crate::failure::Kind;
 use crate::rewind::journal::Log;
 use crate::rewind::run::PATIENCE;
+use crate::sandbox::parts;
 use crate::sandbox::registry::Census;
 use crate::text::{age, count, first_line, shown, shown_path, size};
 use crate::timeline::counts::forget;
@@ -210,6 +211,11 @@ fn remove_sandbox(app: &App, pool: &Pool, id: &str) -> Done {
     log.none_interrupted()?;
     if dir.record()?.tracked {
         return Err(Failure::new(Kind::Refused, format!("sandbox {id} is tracked")));
+    }
+    let containers = parts::containers(&dir.record()?);
+    let mnt = pool.mount().parent().unwrap_or(pool.mount());
+    for why in parts::attach::destroy(&containers, mnt) {
+        app.out.say(format!("respool: {why}"));
     }
     let freed = measure_freed(pool.root(), pool.mount(), || dir.destroy(pool))?;
     app.out

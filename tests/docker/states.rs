@@ -330,3 +330,37 @@ fn the_status_says_how_each_can_be_covered() {
         "{doc}"
     );
 }
+
+#[test]
+fn what_is_kept_of_it_goes_with_its_checkpoints() {
+    let engine = Engine::start(Layout::Btrfs);
+    engine.run("agent", &[]);
+    let ws = tracked(&engine);
+    let kept = || {
+        let mnt = std::fs::read_dir(engine.dir().join("state/mnt"))
+            .expect("mnt")
+            .flatten();
+        let all = mnt
+            .filter_map(|p| std::fs::read_dir(p.path().join(".respool/s")).ok())
+            .flatten()
+            .flatten();
+        let parts = all.filter(|e| e.file_name().to_string_lossy().starts_with("ct-"));
+        let snaps = parts.filter_map(|p| std::fs::read_dir(p.path().join("snaps")).ok());
+        snaps.map(Iterator::count).collect::<Vec<_>>()
+    };
+    for n in 0..3 {
+        engine.sh("agent", &format!("echo {n} > /opt/n"));
+        checkpoint(&engine, &ws);
+    }
+    // one at `track --container`
+    assert_eq!(kept(), [4]);
+    let doc = engine.ok(&["-s", &ws, "prune", "--keep", "1"]);
+    assert_eq!(doc["removed"].as_array().map(Vec::len), Some(4), "{doc}");
+    assert_eq!(kept(), [1]);
+    let rows = engine.ok(&["sandboxes"]);
+    let id = rows[0]["id"].as_str().expect("id").to_owned();
+    engine.ok(&["untrack", &ws]);
+    engine.ok(&["-s", &id, "prune"]);
+    assert_eq!(kept(), [] as [usize; 0]);
+    assert_eq!(engine.sh("agent", "cat /opt/n"), "2");
+}

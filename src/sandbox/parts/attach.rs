@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::part::Part;
 use super::record::{ContainerRecord, containers};
-use crate::engine::{EngineError, random_id};
+use crate::engine::catalog::SandboxDir;
+use crate::engine::pool::Pool;
+use crate::engine::{EngineError, random_id, subvolume};
 use crate::sandbox::docker::locate::{Located, locate};
 use crate::sandbox::docker::{DockerError, Engine, Inspect, Technique, rootfs};
-use crate::sandbox::mounts;
 use crate::sandbox::registry::{Census, PoolEntry, Registry};
 use crate::sandbox::site::Site;
+use crate::sandbox::{bind, mounts};
 use crate::text::{ExactPath, shown, shown_path};
 
 /// A container that can become a part.
@@ -114,4 +116,27 @@ pub fn attach(registry: &Registry, site: &mut Site, offer: &Offer) -> Result<Con
     }
     site.set_containers(list)?;
     Ok(record)
+}
+
+/// Removes for good what is kept of the containers of a sandbox on their own file systems. What could not be, a line
+/// each.
+pub fn destroy(list: &[ContainerRecord], mnt: &Path) -> Vec<String> {
+    let one = |r: &ContainerRecord| -> Result<(), EngineError> {
+        let path = &r.path.0;
+        // where that is no Btrfs, all of it is in the sandbox's own folder
+        let there = path.ancestors().find(|p| p.exists()).unwrap_or(path);
+        let folder = bind::open_folder(there).map_err(EngineError::io("open", there))?;
+        if !subvolume::on_btrfs(&folder).map_err(EngineError::io("look at", there))? {
+            return Ok(());
+        }
+        let pool = Pool::open_existing(there, mnt)?;
+        match SandboxDir::open_part(&pool, &r.part)? {
+            Some(dir) => dir.destroy(&pool),
+            None => Ok(()),
+        }
+    };
+    let failed = list.iter().filter_map(|r| Some((r, one(r).err()?)));
+    failed
+        .map(|(r, e)| format!("what is kept of container {} stays: {e}", shown(&r.name)))
+        .collect()
 }

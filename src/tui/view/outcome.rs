@@ -84,6 +84,13 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
         _ => "",
     };
     push(lines, chat, columns, theme[Role::Dim]);
+    for c in &outcome.containers {
+        let told = format!(
+            "Container {} went back too; the check of its files found no difference.",
+            text::shown(&c.name)
+        );
+        push(lines, &told, columns, theme[Role::Text]);
+    }
     if let Some(unsent) = &ended.unsent {
         lines.push(Line::default());
         not_sent(state, unsent, columns, lines);
