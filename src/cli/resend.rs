@@ -49,9 +49,11 @@ pub fn draft(
         )
         .hint("respool rewind --dry-run shows the plan"));
     };
-    let conversation = subject.timeline().map(|t| &t.conversation);
-    let id = conversation.map(|c| c.id.as_str()).unwrap_or_default();
-    let kept = app.drafts().of(id, &row.id);
+    let timeline = subject.timeline();
+    let conversation = timeline
+        .map(|t| &t.conversation)
+        .ok_or_else(|| Failure::new(Kind::NotFound, "no conversation of this folder is known"))?;
+    let kept = app.drafts().instead_of(conversation, &row.id);
     let text = match args.resend.as_deref() {
         Some("-") => stdin()?,
         Some(text) => text.to_owned(),
@@ -77,7 +79,7 @@ pub fn draft(
     }
     Ok(Some(Draft {
         letter,
-        resume: conversation.and_then(|c| app.resume(c, subject.site.path())),
+        resume: app.resume(conversation, subject.site.path()),
         kept,
     }))
 }

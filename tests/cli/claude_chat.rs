@@ -445,6 +445,30 @@ fn a_file_with_a_hostile_name_is_no_session() {
     assert!(notes.contains("--resume 'x; touch pwned #'"), "{notes}");
 }
 
+/// What was written for a message is there again from the fork, too: it is the same message.
+#[test]
+fn a_message_has_one_draft_in_all_forks() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    let second = s.state(SECOND);
+    let drafts = || -> Vec<String> {
+        let kept = lab.state().join("drafts").read_dir().expect("drafts");
+        kept.map(|e| text(&e.expect("entry").path())).collect()
+    };
+    let doc = s.ok(&["--yes", "rewind", &second, "--resend", "better"]);
+    assert_eq!(drafts(), ["better"]);
+    let store = s
+        .store
+        .with_file_name(format!("{}.jsonl", doc["conversation"].as_str().expect("an id")));
+    let fork = Recorded {
+        lab: &lab,
+        text: text(&store),
+        store,
+    };
+    fork.ok(&["--yes", "rewind", &second, "--resend", "best"]);
+    assert_eq!(drafts(), ["best"]);
+}
+
 /// P128: what only text can be sent to is not sent less than there was.
 #[test]
 fn p128_pictures_are_not_dropped() {
