@@ -60,6 +60,9 @@ impl Mail {
             under: self.under.clone(),
             ..r
         });
+        if let Some(resume) = &resume {
+            resume.carries(&writing.text)?;
+        }
         Ok(Post { letter, kept, resume })
     }
 }

@@ -469,6 +469,23 @@ fn a_message_has_one_draft_in_all_forks() {
     assert_eq!(drafts(), ["best"]);
 }
 
+/// What its command line cannot carry is refused before anything is done; it is kept.
+#[test]
+fn what_cannot_be_sent_is_refused_first() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    let file = lab.dir().join("text");
+    for (text, why) in [("x".repeat(200 << 10), "too long"), ("a\0b".into(), "NUL")] {
+        std::fs::write(&file, text).expect("text");
+        let mut c = lab.whole_command(&s.words(&["--yes", "rewind", "m2", "--resend", "-"]));
+        c.stdin(std::fs::File::open(&file).expect("text"));
+        let a = Answer::of(c.output().expect("run"));
+        assert_eq!((a.code, lab.read("f")), (Some(3), "end".into()), "{}", a.text());
+        assert!(a.text().contains(why), "{}", a.text());
+        assert_eq!(s.all().len(), 1);
+    }
+}
+
 /// P128: what only text can be sent to is not sent less than there was.
 #[test]
 fn p128_pictures_are_not_dropped() {

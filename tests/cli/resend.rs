@@ -211,6 +211,20 @@ fn without_a_server_the_command_is_told() {
         "{notes}"
     );
     assert_eq!(std::fs::read_to_string(&drafts(&lab)[0]).expect("kept"), "better");
+    // no command that would fail
+    let file = lab.dir().join("text");
+    std::fs::write(&file, "x".repeat(200 << 10)).expect("text");
+    let mut c = lab.whole_command(&["--yes", "rewind", "1", "--resend", "-"]);
+    let a = Answer::of(
+        c.stdin(std::fs::File::open(file).expect("text"))
+            .output()
+            .expect("run"),
+    );
+    let notes = a.json()["notes"].to_string();
+    assert!(
+        notes.contains("too long") && !notes.contains("openhands --resume"),
+        "{notes}"
+    );
 }
 
 #[test]
