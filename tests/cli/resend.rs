@@ -227,6 +227,19 @@ fn without_a_server_the_command_is_told() {
     );
 }
 
+/// Under sudo the shell that reads the file is the user's: it lies in that user's home, and nowhere else. This user has
+/// none.
+#[test]
+fn under_sudo_the_message_is_kept_in_the_users_home() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let mut c = lab.whole_command(&["--yes", "rewind", "2", "--resend", "better"]);
+    let a = Answer::of(c.env("SUDO_USER", "nobody").output().expect("run"));
+    assert_eq!((a.code, lab.read("f")), (Some(1), "4".into()), "{}", a.text());
+    assert!(a.text().contains("/nonexistent/.local/state"), "{}", a.text());
+    assert_eq!(drafts(&lab), Vec::<PathBuf>::new());
+}
+
 #[test]
 fn what_cannot_be_sent_again_is_refused_first() {
     let (lab, fake) = served("");
