@@ -9,13 +9,7 @@ use std::path::Path;
 /// the folder. After a failure (a full disk) the old file is there as it was, and nothing of the new one.
 pub fn replace_file(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<()> {
     let write = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(nix::libc::O_NOFOLLOW)
-            .mode(0o600)
-            .open(temp)?;
+        let mut file = own_file(temp)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(temp, path)?;
@@ -25,6 +19,21 @@ pub fn replace_file(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<()> {
         let removed = fs::remove_file(temp);
         tracing::debug!(?removed, "took back a file that could not be written");
     })
+}
+
+/// An empty file for its owner alone, new or cut off; what is no regular file is not written to, and not waited for.
+pub fn own_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other("it is no regular file"))
 }
 
 /// Adds lines (each with its end) to a file of lines, for its owner alone, durably. After a failure the file is as

@@ -37,6 +37,9 @@ pub enum ChatError {
     /// A message cannot be sent again with its pictures.
     #[error("the message has {0} picture(s), and Claude Code's command takes text alone: they would be lost")]
     Pictures(u32),
+    /// A message that no command line can carry.
+    #[error("the message {0}")]
+    Uncarried(String),
     /// The agent did not stop in time.
     #[error("the agent was interrupted and did not stop within {0} seconds")]
     NotStopped(u64),
@@ -124,6 +127,7 @@ impl Explain for ChatError {
             | Self::AtWork(_)
             | Self::Working(_)
             | Self::Pictures(_)
+            | Self::Uncarried(_)
             | Self::NotStopped(_)
             | Self::Busy(_)
             | Self::Changed(_) => Kind::Refused,
@@ -153,6 +157,7 @@ impl Explain for ChatError {
             Self::Pictures(_) => {
                 Some("rewind without --resend, and send it in the agent with its pictures".into())
             }
+            Self::Uncarried(_) => Some("rewind without --resend, and send it in the agent".into()),
             Self::Unanswered(_) => Some("look at the conversation before you send it again".into()),
             Self::NotStopped(_) => Some("end it, then try again".into()),
             Self::Busy(_) | Self::Changed(_) => Some("wait for it, then try again".into()),

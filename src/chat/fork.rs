@@ -54,7 +54,7 @@ impl Fork {
 }
 
 /// True for the id of a session. Claude Code resumes no other one, and files of other names may be anybody's.
-fn is_id(id: &str) -> bool {
+pub(super) fn is_id(id: &str) -> bool {
     id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::Hand;
 use super::error::{ChatError, Result};
-use crate::durable::replace_file;
+use super::{Hand, fork};
+use crate::conversation::Summary;
+use crate::durable::{own_file, replace_file};
 use crate::paths::read_text;
 
 /// The longest text that is kept and sent, in bytes.
@@ -36,8 +37,14 @@ impl Drafts {
         }
     }
 
-    /// The place for what is written instead of a message (its native id) of a conversation. Nothing is made yet.
-    pub fn of(&self, conversation: &str, message: &str) -> Kept {
+    /// The place for what is written instead of a message (its native id) of this conversation. Nothing is made yet.
+    /// A fork has the messages of what it is a fork of, under their ids: what was written for one is there in both.
+    pub fn instead_of(&self, conversation: &Summary, message: &str) -> Kept {
+        let shared = conversation.agent == fork::AGENT && fork::is_id(message);
+        self.of(if shared { fork::AGENT } else { &conversation.id }, message)
+    }
+
+    fn of(&self, conversation: &str, message: &str) -> Kept {
         let mut name: String = conversation
             .chars()
             .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
@@ -94,12 +101,7 @@ impl Kept {
             let file = self
                 .path
                 .with_extension(format!("{}.edit.txt", std::process::id()));
-            let write = || -> std::io::Result<()> {
-                let mut options = fs::OpenOptions::new();
-                options.write(true).create(true).truncate(true).mode(0o600);
-                let mut opened = options.custom_flags(nix::libc::O_NOFOLLOW).open(&file)?;
-                opened.write_all(text.as_bytes())
-            };
+            let write = || own_file(&file)?.write_all(text.as_bytes());
             write().map_err(ChatError::io("write", &file))?;
             Ok(file)
         })
@@ -164,6 +166,25 @@ mod tests {
         }
         kept.remove().expect("remove");
         assert_eq!(kept.read().expect("nothing"), None);
+    }
+
+    /// A pipe in its way is not waited for.
+    #[test]
+    fn what_is_no_file_is_not_written_to() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let kept = Drafts::new(dir.path(), SELF).of("c", "m");
+        kept.keep("one").expect("keep");
+        let pid = std::process::id();
+        for end in [format!("{pid}.tmp"), format!("{pid}.edit.txt")] {
+            let pipe = kept.path.with_extension(end);
+            nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        }
+        kept.for_editor("two").expect_err("a pipe");
+        kept.keep("two").expect_err("a pipe");
+        assert_eq!(kept.read().expect("kept").as_deref(), Some("one"));
+        fs::remove_file(&kept.path).expect("remove");
+        nix::unistd::mkfifo(&kept.path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        kept.read().expect_err("a pipe");
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Resume {
     pub fn argv(&self, text: &str, asks: bool) -> Result<Vec<OsString>> {
         let mut words = self.before()?;
         if text.contains('\0') {
-            return Err(ChatError::Unmovable(
-                "the message has a NUL character in it, which no command line can carry".into(),
+            return Err(ChatError::Uncarried(
+                "has a NUL character in it, which no command line can carry".into(),
             ));
         }
         match (self.program, asks) {
@@ -115,13 +115,21 @@ impl Resume {
             Program::Claude => words.extend(["--".to_owned(), text.to_owned()]),
         }
         if words.last().is_some_and(|w| w.len() >= LONGEST) {
-            return Err(ChatError::Unmovable(format!(
-                "the message is too long for a command line ({} of at most {})",
+            return Err(ChatError::Uncarried(format!(
+                "is too long for a command line ({} of at most {})",
                 size(text.len() as u64),
                 size(LONGEST as u64)
             )));
         }
         Ok(words.into_iter().map(OsString::from).collect())
+    }
+
+    /// Whether the program can be given this text. Of an agent that servers send to, too, that is seen when none does.
+    pub fn carries(&self, text: &str) -> Result<()> {
+        if self.program == Program::Claude {
+            self.argv(text, true)?;
+        }
+        Ok(())
     }
 
     /// The same as a line for a shell, to show and to copy; the text comes from this file.

@@ -168,11 +168,10 @@ impl App {
     }
 
     /// Where messages are kept until they were sent: in the user's home, also under sudo, since the agent that
-    /// gets them is the user's.
+    /// gets them is the user's, and so is the shell that reads them for the agent's command.
     pub fn drafts(&self) -> Drafts {
-        let registry = &self.desk.registry;
-        if !self.who.sudo || registry.named().is_some() {
-            return Drafts::new(registry.state_dir(), Hand::own());
+        if !self.who.sudo {
+            return Drafts::new(self.desk.registry.state_dir(), Hand::own());
         }
         let hand = Hand {
             uid: self.who.uid,

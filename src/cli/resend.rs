@@ -49,9 +49,11 @@ pub fn draft(
         )
         .hint("respool rewind --dry-run shows the plan"));
     };
-    let conversation = subject.timeline().map(|t| &t.conversation);
-    let id = conversation.map(|c| c.id.as_str()).unwrap_or_default();
-    let kept = app.drafts().of(id, &row.id);
+    let timeline = subject.timeline();
+    let conversation = timeline
+        .map(|t| &t.conversation)
+        .ok_or_else(|| Failure::new(Kind::NotFound, "no conversation of this folder is known"))?;
+    let kept = app.drafts().instead_of(conversation, &row.id);
     let text = match args.resend.as_deref() {
         Some("-") => stdin()?,
         Some(text) => text.to_owned(),
@@ -75,11 +77,11 @@ pub fn draft(
             Failure::new(Kind::Refused, what).hint("rewind without --resend, and send it in the agent")
         );
     }
-    Ok(Some(Draft {
-        letter,
-        resume: conversation.and_then(|c| app.resume(c, subject.site.path())),
-        kept,
-    }))
+    let resume = app.resume(conversation, subject.site.path());
+    if let Some(resume) = &resume {
+        resume.carries(&letter.text)?;
+    }
+    Ok(Some(Draft { letter, resume, kept }))
 }
 
 fn stdin() -> Result<String, Failure> {
@@ -151,8 +153,15 @@ pub fn send(draft: &Draft, plan: &Plan, outcome: &mut Outcome) -> Result<(), Fai
                 Some(r) if r.program == Program::Claude => "",
                 _ => "no server has the conversation: ",
             };
-            let line = resume.map(|r| r.line(draft.kept.path())).transpose()?;
-            let how = line.map_or_else(String::new, |l| format!(": {l}"));
+            let line = |r: Resume| {
+                r.argv(&draft.letter.text, true)?;
+                r.line(draft.kept.path())
+            };
+            let how = match resume.map(line) {
+                None => String::new(),
+                Some(Ok(line)) => format!(": {line}"),
+                Some(Err(e)) => format!(" ({e})"),
+            };
             outcome.notes.push(format!(
                 "{why}send the message yourself{how}   (it is kept in {kept})"
             ));

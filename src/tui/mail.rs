@@ -32,7 +32,7 @@ pub struct Post {
 impl Mail {
     /// The place of what is written instead of a message.
     pub fn kept(&self, conversation: &Summary, row: &str) -> Kept {
-        self.drafts.of(&conversation.id, row)
+        self.drafts.instead_of(conversation, row)
     }
 
     /// What a message is edited from.
@@ -60,6 +60,9 @@ impl Mail {
             under: self.under.clone(),
             ..r
         });
+        if let Some(resume) = &resume {
+            resume.carries(&writing.text)?;
+        }
         Ok(Post { letter, kept, resume })
     }
 }

@@ -445,6 +445,47 @@ fn a_file_with_a_hostile_name_is_no_session() {
     assert!(notes.contains("--resume 'x; touch pwned #'"), "{notes}");
 }
 
+/// What was written for a message is there again from the fork, too: it is the same message.
+#[test]
+fn a_message_has_one_draft_in_all_forks() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    let second = s.state(SECOND);
+    let drafts = || -> Vec<String> {
+        let kept = lab.state().join("drafts").read_dir().expect("drafts");
+        kept.map(|e| text(&e.expect("entry").path())).collect()
+    };
+    let doc = s.ok(&["--yes", "rewind", &second, "--resend", "better"]);
+    assert_eq!(drafts(), ["better"]);
+    let store = s
+        .store
+        .with_file_name(format!("{}.jsonl", doc["conversation"].as_str().expect("an id")));
+    let fork = Recorded {
+        lab: &lab,
+        text: text(&store),
+        store,
+    };
+    fork.ok(&["--yes", "rewind", &second, "--resend", "best"]);
+    assert_eq!(drafts(), ["best"]);
+}
+
+/// What its command line cannot carry is refused before anything is done; it is kept.
+#[test]
+fn what_cannot_be_sent_is_refused_first() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    let file = lab.dir().join("text");
+    for (text, why) in [("x".repeat(200 << 10), "too long"), ("a\0b".into(), "NUL")] {
+        std::fs::write(&file, text).expect("text");
+        let mut c = lab.whole_command(&s.words(&["--yes", "rewind", "m2", "--resend", "-"]));
+        c.stdin(std::fs::File::open(&file).expect("text"));
+        let a = Answer::of(c.output().expect("run"));
+        assert_eq!((a.code, lab.read("f")), (Some(3), "end".into()), "{}", a.text());
+        assert!(a.text().contains(why), "{}", a.text());
+        assert_eq!(s.all().len(), 1);
+    }
+}
+
 /// P128: what only text can be sent to is not sent less than there was.
 #[test]
 fn p128_pictures_are_not_dropped() {

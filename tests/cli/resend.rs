@@ -211,6 +211,33 @@ fn without_a_server_the_command_is_told() {
         "{notes}"
     );
     assert_eq!(std::fs::read_to_string(&drafts(&lab)[0]).expect("kept"), "better");
+    // no command that would fail
+    let file = lab.dir().join("text");
+    std::fs::write(&file, "x".repeat(200 << 10)).expect("text");
+    let mut c = lab.whole_command(&["--yes", "rewind", "1", "--resend", "-"]);
+    let a = Answer::of(
+        c.stdin(std::fs::File::open(file).expect("text"))
+            .output()
+            .expect("run"),
+    );
+    let notes = a.json()["notes"].to_string();
+    assert!(
+        notes.contains("too long") && !notes.contains("openhands --resume"),
+        "{notes}"
+    );
+}
+
+/// Under sudo the shell that reads the file is the user's: it lies in that user's home, and nowhere else. This user has
+/// none.
+#[test]
+fn under_sudo_the_message_is_kept_in_the_users_home() {
+    let lab = Lab::new(|_| {});
+    four(&lab);
+    let mut c = lab.whole_command(&["--yes", "rewind", "2", "--resend", "better"]);
+    let a = Answer::of(c.env("SUDO_USER", "nobody").output().expect("run"));
+    assert_eq!((a.code, lab.read("f")), (Some(1), "4".into()), "{}", a.text());
+    assert!(a.text().contains("/nonexistent/.local/state"), "{}", a.text());
+    assert_eq!(drafts(&lab), Vec::<PathBuf>::new());
 }
 
 #[test]
