@@ -83,6 +83,8 @@ fn every_fault_point_of_the_sources_is_in_a_list() {
         TRACK,
         EXCHANGE,
         UNTRACK,
+        crate::exclusive::CLONE,
+        crate::exclusive::CLONE_BESIDE,
         ELSEWHERE,
     ];
     let known = |n: &String| lists.iter().any(|l| l.iter().any(|k| k.starts_with(n.as_str())));
