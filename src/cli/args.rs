@@ -344,6 +344,13 @@ pub struct TrackArgs {
     /// Reserve the whole size of a new image on the host's disk.
     #[arg(long)]
     pub preallocate: bool,
+    /// Give each conversation a workspace of its own: DIR is the template, each is a clone of it beside it, in
+    /// DIR.workspaces, with checkpoints of its own. With -c ID: open the one of this conversation.
+    #[arg(long, conflicts_with = "containers")]
+    pub per_conversation: bool,
+    /// With --per-conversation: a folder that all these workspaces share, as ../NAME; it is in no checkpoint.
+    #[arg(long, value_name = "NAME", requires = "per_conversation")]
+    pub shared: Option<String>,
     /// A container that goes with it: its root file system is in each checkpoint, and goes back with the workspace. May
     /// be named again for a workspace that is tracked already.
     #[arg(long = "container", value_name = "NAME")]

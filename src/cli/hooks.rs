@@ -9,6 +9,7 @@ use super::args::{HooksArgs, HooksCommand};
 use super::output::{Done, Failure};
 use crate::engine::EngineError;
 use crate::failure::Kind;
+use crate::sandbox::exclusive::clone_of;
 use crate::sandbox::site::Site;
 use crate::text::{shown, shown_path};
 use crate::watch::agent::{Agent, Spot};
@@ -104,7 +105,7 @@ fn show(app: &App, agent: Agent) -> Done {
     )?;
     let site = app.desk.registry.find(&dir);
     let tracked = matches!(&site, Ok(Some(_)));
-    let watched = matches!(&site, Ok(Some(s)) if is_watched(&app.desk.registry, &s.record.id));
+    let watched = matches!(&site, Ok(Some(s)) if watched(app, s));
     let without_watcher = || {
         lacking(agent, &all).or_else(|| {
             (app.who.uid != 0).then(|| {
@@ -135,6 +136,13 @@ fn show(app: &App, agent: Agent) -> Done {
         };
         out + "\n"
     })
+}
+
+/// A watcher of a template follows the conversations of its clones, too.
+fn watched(app: &App, site: &Site) -> bool {
+    let registry = &app.desk.registry;
+    let above = clone_of(&site.record).map(|o| o.template);
+    is_watched(registry, &site.record.id) || above.is_some_and(|id| is_watched(registry, &id))
 }
 
 /// Why the workspace is in no sandbox.

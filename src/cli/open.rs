@@ -67,7 +67,7 @@ pub fn run(global: Global, open: Option<OsString>) -> Done {
     (options.select, options.notice) = (start.select, start.notice);
     if !app.far() {
         match app.desk.registry.find(&app.cwd) {
-            Ok(Some(_)) if options.notice.is_none() => {
+            Ok(Some(_)) if options.notice.is_none() && options.store.is_none() => {
                 options.notice = Some("this folder is tracked; its conversations appear here".into());
             }
             Ok(Some(_)) => {}

@@ -13,19 +13,21 @@ use super::args::VaultChoice;
 use super::operations::{recover_adoptions_first, recover_first};
 use super::output::{Done, Failure, complain};
 use super::run_claude::Hooked;
+use super::track::exclusive::opened;
 use super::track::{asked, plan_text};
 use crate::config::VaultSetting;
-use crate::engine::{CheckpointKind, How, NewCheckpoint};
+use crate::engine::{CheckpointKind, How, NewCheckpoint, random_id};
 use crate::failure::Kind;
 use crate::paths;
 use crate::progress::{CancelFlag, Progress};
 use crate::rewind::offer::{VaultKind, Wish, folder, offer, preferred};
 use crate::rewind::track::Means;
+use crate::sandbox::exclusive::{clone_of, template};
 use crate::sandbox::foreground::{Account, Signals, Start, find_program, start};
 use crate::sandbox::inside::{RUN_MARKER, remember_agent};
 use crate::sandbox::site::Site;
 use crate::sandbox::starter::Starter;
-use crate::text::{count, shown, shown_path};
+use crate::text::{count, shell_word, shown, shown_path};
 use crate::watch::watcher::{Event, Scope, watch};
 
 /// The watcher must be ready within this time; the agent waits for it.
@@ -49,10 +51,13 @@ pub fn run(app: &App, vault: Option<VaultChoice>, words: &[OsString]) -> Done {
     let program = find_program(name, &starter.folders, &app.cwd).ok_or_else(|| no_program(name))?;
     let signals = Signals::take(&CANCEL, Kind::Cancelled.exit_code())
         .map_err(|e| Failure::new(Kind::Failed, format!("signals cannot be taken: {e}")))?;
-    let path = folder(&app.cwd)?;
-    let Some(site) = protected(app, vault, &path)? else {
+    let mut path = folder(&app.cwd)?;
+    let Some(mut site) = protected(app, vault, &path)? else {
         return Ok(());
     };
+    if template(&site.record).is_some() {
+        (site, path) = in_a_clone(app, &site, &path)?;
+    }
     let agent = program_name(name);
     let known = app.desk.library.agents().contains(&agent.as_str());
     if !known {
@@ -77,10 +82,38 @@ pub fn run(app: &App, vault: Option<VaultChoice>, words: &[OsString]) -> Done {
         environment: starter.environment,
         folder: path,
     };
+    let clone = clone_of(&site.record).map(|_| site.path().to_owned());
     let (code, tally) = under_watch(app, site, &what, signals, &agent)?;
-    told(app, &tally, known);
+    told(app, &tally, known, clone.as_deref());
     drop(hooked);
     std::process::exit(code)
+}
+
+/// In a template the agent starts in a clone of it: a fresh one, or that of the conversation which `-c` names. Where in
+/// the template the user stands, there in the clone the agent starts.
+fn in_a_clone(app: &App, template: &Site, path: &Path) -> Result<(Site, PathBuf), Failure> {
+    let name = match &app.global.conversation {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => random_id("ws"),
+    };
+    let workspace = opened(app, template, &name)?;
+    let below = path.strip_prefix(template.path()).unwrap_or(Path::new(""));
+    let inside = workspace.path.join(below);
+    std::env::set_current_dir(&inside).map_err(|e| {
+        let what = format!("{} cannot be entered: {e}", shown_path(&inside));
+        Failure::new(Kind::Failed, what)
+    })?;
+    let what = if workspace.made {
+        "starts in a fresh clone"
+    } else {
+        "goes on in its clone"
+    };
+    app.out.say(format!(
+        "respool: the agent {what} of {}: {}",
+        shown_path(template.path()),
+        shown_path(&workspace.path)
+    ));
+    Ok((app.desk.site_at(&workspace.path)?, inside))
 }
 
 /// The folder's sandbox, with the user's yes where it must be tracked first; `None` after a dry run.
@@ -197,8 +230,8 @@ impl Tally {
     }
 }
 
-/// The last word, after the agent's own.
-fn told(app: &App, tally: &Tally, known: bool) {
+/// The last word, after the agent's own. `clone`: the workspace, where that is not the user's folder.
+fn told(app: &App, tally: &Tally, known: bool, clone: Option<&Path>) {
     for reason in &tally.failures {
         app.out
             .say(format!("respool: a message has no checkpoint: {}", shown(reason)));
@@ -210,7 +243,9 @@ fn told(app: &App, tally: &Tally, known: bool) {
         (0, false) => "1 checkpoint was taken, before it began".to_owned(),
         (n, _) => format!("{} of messages taken", count(n, "checkpoint")),
     };
-    app.out.say(format!("respool: {what}; look: {sudo}{program}"));
+    let there = clone.map_or_else(String::new, |c| format!("cd {} && ", shell_word(c)));
+    app.out
+        .say(format!("respool: {what}; look: {there}{sudo}{program}"));
 }
 
 /// The name of the agent: its program's, without the folder.

@@ -13,6 +13,7 @@ use crate::engine::pool::Pool;
 use crate::engine::vault::copy::open_root;
 use crate::failure::Explain;
 use crate::rewind::adopt::shows;
+use crate::sandbox::exclusive::{clone_of, template};
 use crate::sandbox::manage::Verb;
 use crate::sandbox::registry::Census;
 use crate::sandbox::site::Site;
@@ -75,11 +76,12 @@ pub fn run(app: &App) -> Done {
             };
             let _written = writeln!(
                 out,
-                "{}  {:<11}  {:>16}  {}",
+                "{}  {:<11}  {:>16}  {}{}",
                 r["id"].as_str().unwrap_or_default(),
                 mounted,
                 checkpoints(r),
-                shown(r["path"].as_str().unwrap_or("?"))
+                shown(r["path"].as_str().unwrap_or("?")),
+                kin(r)
             );
         }
         if rows.is_empty() {
@@ -88,6 +90,15 @@ pub fn run(app: &App) -> Done {
             out
         }
     })
+}
+
+/// What a row has to do with others.
+fn kin(row: &Value) -> String {
+    if row["per_conversation"] == true {
+        return "  (the template of its conversations' workspaces)".into();
+    }
+    let template = row["template"].as_str();
+    template.map_or_else(String::new, |t| format!("  (cloned from {})", shown(t)))
 }
 
 /// `3 checkpoints` of a row.
@@ -104,8 +115,11 @@ fn row(pool: &Pool, listed: &Listed) -> Value {
     match &listed.record {
         Ok(r) => {
             let (path, exact) = json_path(&r.path);
+            let origin = clone_of(r);
             json!({
                 "id": listed.id, "path": path, "path_b64": exact, "vault": "btrfs", "mounted": r.tracked && shows(r),
+                "per_conversation": template(r).is_some(), "template": origin.as_ref().map(|o| &o.template),
+                "conversation": origin.as_ref().map(|o| &o.conversation),
                 "tracked": r.tracked, "checkpoints": number, "bytes": null, "pool": shown_path(pool.mount()),
             })
         }

@@ -1,6 +1,7 @@
 //! `respool track` and `respool untrack`.
 
 mod container;
+pub mod exclusive;
 
 use std::path::Path;
 
@@ -41,6 +42,9 @@ fn wish(app: &App, args: &TrackArgs) -> Result<Wish, Failure> {
 /// Puts a workspace under respool, and containers with it.
 pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(&app.cwd.join(&args.dir))?;
+    if args.per_conversation {
+        return exclusive::track(app, args, &path);
+    }
     let containers = container::offers(&args.containers)?;
     if !containers.is_empty()
         && let Some(site) = container::tracked(app, &path)?

@@ -15,6 +15,7 @@ use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::Pool;
 use crate::engine::restore::remove;
 use crate::sandbox::bind;
+use crate::sandbox::exclusive::clone_of;
 use crate::sandbox::registry::{Census, Registry};
 use crate::sandbox::site::show;
 pub use crate::sandbox::site::shows;
@@ -86,6 +87,9 @@ pub(super) fn back(
         }
     } else {
         remove_aside(&beside, journal)?;
+    }
+    if let Some(origin) = clone_of(record) {
+        super::exclusive::unmade(record, &origin)?;
     }
     log.close(journal, OperationState::RolledBack)?;
     Ok(dir.destroy(pool)?)

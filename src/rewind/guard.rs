@@ -169,6 +169,7 @@ pub fn stopped_by(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
         let why = format!("{}: {}", shown_path(path), first.what);
         let hint = match first.kind {
             "space" => "free space there, then try again",
+            "workspace" => "give it back first: respool untrack, with its path",
             "rights" => "run it as root: sudo respool track ...; or: --vault copy",
             _ => "move it away or unmount it, then try again",
         };

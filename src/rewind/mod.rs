@@ -6,6 +6,7 @@ pub mod boot;
 mod both;
 pub mod copies;
 mod error;
+pub mod exclusive;
 mod extent;
 pub mod guard;
 pub mod journal;

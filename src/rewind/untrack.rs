@@ -22,6 +22,7 @@ use crate::engine::{
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
+use crate::sandbox::exclusive::{clones, template};
 use crate::sandbox::freeze::Freeze;
 use crate::sandbox::site::{Site, is_own_stub, shows};
 use crate::text::{shown_path, size};
@@ -31,6 +32,10 @@ pub(super) const WAS_SUBVOLUME: &str = "was_subvolume";
 
 /// Who stands in the way.
 pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
+    let clones = clones_of(site)?;
+    if !clones.is_empty() {
+        return Ok(clones);
+    }
     if site.copied() || site.record.extra.contains_key(WAS_SUBVOLUME) {
         return Ok(Vec::new()); // nothing is moved
     }
@@ -41,13 +46,35 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
         .collect();
     all.extend(deleted_image(site));
     // what is in no checkpoint would not come along
-    all.extend(site.not_covered()?.iter().map(|inside| Blocker {
-        kind: "nested",
-        pid: None,
-        what: format!("{} is a subvolume or a mount inside it", shown_path(inside)),
-        stops: true,
-    }));
+    let inside = site.not_covered()?;
+    // the folder that it shares is no part of it
+    all.extend(
+        inside
+            .iter()
+            .filter(|p| !p.starts_with(".."))
+            .map(|inside| Blocker {
+                kind: "nested",
+                pid: None,
+                what: format!("{} is a subvolume or a mount inside it", shown_path(inside)),
+                stops: true,
+            }),
+    );
     Ok(all)
+}
+
+/// The workspaces that were cloned from it: first they are given back, else nobody could tell what they came from.
+fn clones_of(site: &Site) -> Result<Vec<Blocker>> {
+    if template(&site.record).is_none() {
+        return Ok(Vec::new());
+    }
+    let all = clones(site.btrfs()?.0, &site.record)?;
+    let blocker = |r: &SandboxRecord| Blocker {
+        kind: "workspace",
+        pid: None,
+        what: format!("{} was cloned from it, and is tracked", shown_path(&r.path)),
+        stops: true,
+    };
+    Ok(all.iter().map(blocker).collect())
 }
 
 /// What should be known of an image that was deleted.

@@ -20,6 +20,17 @@ use crate::text;
 pub enum Verb {
     /// `track DIR`, with the size of a new image.
     Track(#[serde(with = "text::exact")] PathBuf, String),
+    /// `track --per-conversation DIR`, of one that is tracked: makes it a template, or opens the workspace of a
+    /// conversation.
+    Exclusive {
+        /// The template.
+        #[serde(with = "text::exact")]
+        dir: PathBuf,
+        /// The conversation.
+        conversation: Option<String>,
+        /// The folder that its workspaces share.
+        shared: Option<String>,
+    },
     /// `untrack DIR`.
     Untrack(#[serde(with = "text::exact")] PathBuf),
     /// `sandboxes`.
@@ -43,7 +54,12 @@ impl Verb {
     pub fn for_all(&self) -> bool {
         matches!(
             self,
-            Self::Track(..) | Self::Sandboxes | Self::Space | Self::Recover | Self::PoolStatus
+            Self::Track(..)
+                | Self::Exclusive { .. }
+                | Self::Sandboxes
+                | Self::Space
+                | Self::Recover
+                | Self::PoolStatus
         )
     }
 
@@ -52,6 +68,17 @@ impl Verb {
         match self {
             Self::Track(dir, size) => {
                 let command = command.args(["track", "--vault", "btrfs", "--size"]).arg(size);
+                command.arg("--").arg(dir)
+            }
+            Self::Exclusive {
+                dir,
+                conversation,
+                shared,
+            } => {
+                command.args(["track", "--per-conversation"]);
+                for (flag, value) in [("--conversation", conversation), ("--shared", shared)] {
+                    value.as_ref().map(|v| command.arg(format!("{flag}={v}")));
+                }
                 command.arg("--").arg(dir)
             }
             Self::Untrack(dir) => command.args(["untrack", "--"]).arg(dir),
@@ -78,7 +105,7 @@ impl Verb {
     /// Its first word.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Track(..) => "track",
+            Self::Track(..) | Self::Exclusive { .. } => "track",
             Self::Untrack(_) => "untrack",
             Self::Sandboxes => "sandboxes",
             Self::Space => "space",

@@ -3,6 +3,7 @@
 pub mod bind;
 pub mod boot;
 pub mod docker;
+pub mod exclusive;
 pub mod foreground;
 pub mod freeze;
 pub mod holders;

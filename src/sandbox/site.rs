@@ -11,7 +11,7 @@ use super::parts::outlook::Outlook;
 use super::parts::{ContainerRecord, PartedVault, Parts, containers, record};
 use super::remote::{Ask, Line, Remote};
 use super::settings::Settings;
-use super::{mounts, revive};
+use super::{exclusive, mounts, revive};
 use crate::config::project::Project;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
 use crate::engine::pool::{Pool, PoolKind};
@@ -283,10 +283,15 @@ impl Site {
     /// Names its containers, durably: they are in each checkpoint from now on.
     pub fn set_containers(&mut self, list: Vec<ContainerRecord>) -> Result<()> {
         let path = self.path().to_owned();
-        let here = self.here()?;
         let mut record = self.record.clone();
         record::set_containers(&mut record, &list)
             .map_err(|e| EngineError::io("write the record of", path)(e.into()))?;
+        self.write_record(record)
+    }
+
+    /// Replaces its record, durably. Refused where the sandbox is behind the service.
+    pub fn write_record(&mut self, record: SandboxRecord) -> Result<()> {
+        let here = self.here()?;
         match &here.btrfs {
             Some((_, vault)) => vault.sandbox().write_record(&record)?,
             None => {
@@ -349,6 +354,7 @@ impl Site {
         );
         out.sort();
         out.dedup();
+        out.extend(exclusive::shared(&self.record));
         Ok(out)
     }
 

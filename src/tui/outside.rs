@@ -9,6 +9,7 @@ use base64::Engine as _;
 
 use super::backend::Failure;
 use super::effect::Outside;
+use super::terminal::Terminal;
 use crate::failure::Kind;
 use crate::sandbox::foreground::Start;
 use crate::sandbox::starter::{Starter, editor};
@@ -79,12 +80,24 @@ fn run(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Failu
     let how = status
         .code()
         .map_or_else(|| status.to_string(), |c| format!("exit code {c}"));
+    // what it said would be gone with the screens back
+    if status.code().is_some_and(|c| c != 130) {
+        wait_for_enter(&how).map_err(|e| cannot_run(words, &e))?;
+    }
     let hint = "the message is kept, and the conversation is as it was left".to_owned();
     Err(Failure::new(
         Kind::Failed,
         format!("the agent's command failed: {how}"),
         Some(hint),
     ))
+}
+
+fn wait_for_enter(how: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    write!(out, "\nrespool: it failed: {how}. Press Enter to go back. ")?;
+    out.flush()?;
+    Terminal::drop_input();
+    io::stdin().read_line(&mut String::new()).map(|_| ())
 }
 
 fn window(words: &[OsString], folder: &Path, starter: &Starter) -> Result<(), Failure> {

@@ -17,7 +17,8 @@ const ROUND: Duration = Duration::from_secs(5);
 
 /// Where new stores may appear, and which folders are none yet.
 pub(super) struct Newcomers {
-    workspace: PathBuf,
+    /// The workspace, and the folder of its clones.
+    workspaces: Vec<PathBuf>,
     places: Vec<PathBuf>,
     /// Files in which new ones may begin that are no files of their own.
     shared: Vec<PathBuf>,
@@ -31,10 +32,10 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    /// For a workspace. Gives the stores of its conversations that are there already.
-    pub(super) fn new(workspace: &Path, library: &Library) -> (Self, Vec<Found>) {
+    /// For a workspace, and the folder of its clones if it has some. Gives the stores of its conversations that are there already.
+    pub(super) fn new(workspaces: Vec<PathBuf>, library: &Library) -> (Self, Vec<Found>) {
         let mut it = Self {
-            workspace: workspace.to_owned(),
+            workspaces,
             places: library.places(),
             shared: library.shared(),
             reported: HashSet::new(),
@@ -73,7 +74,7 @@ impl Newcomers {
     fn belongs(&self, found: &Found) -> Option<bool> {
         let workspace = found.0.workspace(&found.1).ok()??;
         let real = workspace.canonicalize().unwrap_or(workspace);
-        Some(real.starts_with(&self.workspace))
+        Some(self.workspaces.iter().any(|w| real.starts_with(w)))
     }
 
     /// Asks for reports of new stores: at each place, or at the folder that it will be made in.

@@ -14,6 +14,7 @@ use super::newcomers::Newcomers;
 use super::presence::{Presence, announce};
 use crate::conversation::Found;
 use crate::progress::Progress;
+use crate::sandbox::exclusive::{folder_of, template};
 use crate::sandbox::site::Site;
 use crate::text::json_path;
 use crate::timeline::desk::Desk;
@@ -113,7 +114,11 @@ impl Watch<'_> {
     }
 
     fn follow_workspace(&mut self, site: Site) {
-        let (mut newcomers, here) = Newcomers::new(site.path(), &self.desk.library);
+        let mut all = vec![site.path().to_owned()];
+        if template(&site.record).is_some() {
+            all.push(folder_of(site.path()));
+        }
+        let (mut newcomers, here) = Newcomers::new(all, &self.desk.library);
         newcomers.report(&mut self.watcher);
         self.newcomers = Some(newcomers);
         let (workspace, sandbox) = (json_path(site.path()).0, site.record.id.clone());

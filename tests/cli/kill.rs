@@ -84,6 +84,8 @@ fn every_fault_point_of_the_sources_is_in_a_list() {
         TRACK,
         EXCHANGE,
         UNTRACK,
+        crate::exclusive::CLONE,
+        crate::exclusive::CLONE_BESIDE,
         ELSEWHERE,
     ];
     // with a real container engine, in tests of their own

@@ -22,6 +22,7 @@ mod contract;
 mod copies;
 mod damaged;
 mod edit_screen;
+mod exclusive;
 mod follow;
 mod full;
 mod host;
