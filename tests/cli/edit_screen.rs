@@ -148,6 +148,39 @@ fn the_agents_own_program_runs_here_and_the_screens_come_back() {
     screen.quit();
 }
 
+/// What a program that failed said stays on the terminal until the user has read it.
+#[test]
+fn what_a_failed_program_said_can_be_read() {
+    let lab = lab();
+    let (_, config) = stub(&lab);
+    script(
+        &lab.dir().join("openhands"),
+        "echo cannot connect to anything\nexit 7\n",
+    );
+    let store = lab.store().to_str().expect("UTF-8").to_owned();
+    let mut screen = Screen::run(&lab, &["--config", &config, &store], &[]);
+    screen.wait(" cp-");
+    edit(&mut screen);
+    screen.keys(&format!("more{CTRL_S}"));
+    screen.wait("send the new text");
+    yes(&mut screen, |s| s.text().contains("message not sent"));
+    screen.wait("o run it here");
+    screen.keys("o");
+    screen.wait("Press Enter to go back");
+    assert!(
+        screen.text().contains("cannot connect to anything"),
+        "{}",
+        screen.text()
+    );
+    screen.keys("\r");
+    screen.wait("the agent's command failed: exit code 7");
+    screen.keys("\x1b");
+    screen.gone("That did not work");
+    screen.keys("\x1b");
+    screen.gone("message not sent");
+    screen.quit();
+}
+
 fn conversation(lab: &Lab) -> String {
     let base: serde_json::Value =
         serde_json::from_slice(&std::fs::read(lab.store().join("base_state.json")).expect("state"))
