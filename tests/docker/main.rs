@@ -9,6 +9,7 @@ mod manifest;
 mod engine;
 mod kills;
 mod look;
+mod points;
 mod proof;
 mod rewinds;
 mod states;
