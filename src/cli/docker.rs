@@ -1,5 +1,7 @@
 //! `respool docker status`.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use super::app::App;
@@ -10,7 +12,7 @@ use crate::sandbox::docker::locate::locate;
 use crate::sandbox::docker::{ContainerMount, Engine, Inspect, Verdict, containers};
 use crate::sandbox::parts;
 use crate::sandbox::registry::Census;
-use crate::text::{shown, shown_path};
+use crate::text::{shell_word, shown, shown_path};
 
 /// What is known of one container.
 pub struct Row {
@@ -22,8 +24,8 @@ pub struct Row {
     sandbox: Option<String>,
     /// Subvolumes in its root: in no checkpoint.
     nested: Vec<String>,
-    /// What it has mounted, and whether a checkpoint has that.
-    mounts: Vec<(ContainerMount, bool)>,
+    /// What it has mounted, and the tracked workspace that has that.
+    mounts: Vec<(ContainerMount, Option<PathBuf>)>,
 }
 
 /// The containers of all sandboxes: id, name, and the workspace.
@@ -59,7 +61,10 @@ fn row(app: &App, engine: &Engine, container: Inspect, owned: &[(String, String,
             .map(|n| shown_path(&n.path));
         paths.collect()
     });
-    let covered = |m: &ContainerMount| app.desk.registry.find(&m.source).is_ok_and(|s| s.is_some());
+    let covered = |m: &ContainerMount| {
+        let site = app.desk.registry.find(&m.source).ok().flatten();
+        site.map(|s| s.path().to_owned())
+    };
     let mounts = container.mounts.iter().map(|m| (m.clone(), covered(m))).collect();
     let is = |(id, name, _): &&(String, String, String)| *id == container.id || *name == container.name;
     Row {
@@ -86,7 +91,7 @@ impl Row {
             .iter()
             .map(|(m, covered)| {
                 json!({"kind": m.kind, "name": m.name, "source": shown_path(&m.source),
-                       "destination": shown_path(&m.destination), "writable": m.writable, "covered": covered})
+                       "destination": shown_path(&m.destination), "writable": m.writable, "covered": covered.is_some()})
             })
             .collect();
         let tmpfs: Vec<String> = c.tmpfs.iter().map(|p| shown_path(p)).collect();
@@ -106,8 +111,11 @@ impl Row {
         out += &match &self.sandbox {
             Some(path) => format!("  its root file system: covered with {path}\n"),
             None if self.verdict.technique.covers() => {
+                // of one that works in a workspace, it is that one
+                let dir = self.mounts.iter().find_map(|(_, covered)| covered.as_ref());
+                let dir = dir.map_or_else(|| "DIR".to_owned(), |d| shell_word(d));
                 format!(
-                    "  its root file system: not covered; to cover it: respool track DIR --container {name}\n"
+                    "  its root file system: not covered; to cover it: respool track {dir} --container {name}\n"
                 )
             }
             None => "  its root file system: cannot be covered\n".to_owned(),
@@ -120,7 +128,11 @@ impl Row {
             out += "  started with --rm: it is gone once it is stopped, so it is restarted instead\n";
         }
         for (m, covered) in &self.mounts {
-            let word = if *covered { "covered" } else { "not covered" };
+            let word = if covered.is_some() {
+                "covered"
+            } else {
+                "not covered"
+            };
             let what = m
                 .name
                 .as_ref()

@@ -2,6 +2,9 @@
 //! the next command that writes, finishes it or takes it back, also after a restart of the machine. The tree
 //! is the one before or the one after, nothing is left over, no program stays stopped.
 
+#[path = "../docker/points.rs"]
+mod containers;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -78,6 +81,9 @@ fn every_fault_point_of_the_sources_is_in_a_list() {
     .concat();
     let lists = [
         &chat[..],
+        containers::POINTS,
+        containers::LIVING,
+        &[containers::LOST],
         CHECKPOINT,
         LOOK,
         REWIND,

@@ -5,25 +5,8 @@ use std::path::Path;
 
 use crate::engine::{Engine, Layout};
 use crate::manifest::Manifest;
+use crate::points::{LIVING, LOST, POINTS};
 use crate::rewinds::{frozen, id_of, same_but_for_making, tracked};
-
-const POINTS: &[&str] = &[
-    "rewind-planned",
-    "container-stopped",
-    "rewind-frozen",
-    "rewind-safety",
-    "rewind-applying",
-    "rewind-checked",
-    "rewind-containers",
-    "swap-made",
-    "swap-exchanged",
-    "restore-step-4",
-    "container-restored",
-    "container-checked",
-    "container-started",
-    "rewind-resumed",
-    "rewind-marked",
-];
 
 /// Kills itself at a point; false if it did not come there.
 fn killed_at(engine: &Engine, point: &str, args: &[&str]) -> bool {
@@ -125,19 +108,6 @@ fn killed_anywhere_on_overlay2_on_ext4() {
     );
 }
 
-/// Of one that was started with `--rm`.
-const LIVING: &[&str] = &[
-    "container-paused",
-    "rewind-applying",
-    "rewind-containers",
-    "remount-copied",
-    "remount-exchanged",
-    "remount-unmounted",
-    "container-checked",
-    "container-restarted",
-    "rewind-resumed",
-];
-
 #[test]
 fn one_started_with_rm_survives_a_kill_anywhere_on_the_btrfs_driver() {
     let elsewhere = ["remount-copied", "remount-exchanged", "remount-unmounted"];
@@ -214,4 +184,42 @@ fn one_that_cannot_start_is_exchanged_back_on_the_btrfs_driver() {
 #[test]
 fn one_that_cannot_start_is_made_as_before_on_overlay2() {
     start_fails(Layout::OverlayOnBtrfs);
+}
+
+/// Its engine removed it, and nobody was there.
+#[test]
+fn one_started_with_rm_that_is_gone_is_made_again() {
+    let engine = Engine::start(Layout::Btrfs);
+    engine.run(
+        "agent",
+        &["--rm", "-e", "KEY=value", "-v", "data:/data", "-w", "/opt"],
+    );
+    let ws = tracked(&engine);
+    engine.sh("agent", "echo then > /opt/state");
+    let then = frozen(&engine, "agent");
+    let at = id_of(&engine.ok(&["-s", &ws, "checkpoint"]));
+    engine.sh("agent", "echo later > /opt/state");
+    let args = ["-s", &ws, "rewind", &at, "--files"];
+    assert!(killed_at(&engine, "living-kept", &args));
+    engine.docker(&["rm", "-f", "agent"]);
+    assert!(killed_at(&engine, LOST, &["recover"]));
+    let doc = engine.ok(&["recover"]);
+    assert_eq!(doc[0]["outcome"], "finished", "{doc}");
+    assert_eq!(engine.state("agent"), "running");
+    same_but_for_making(&then, &frozen(&engine, "agent"), "made again");
+    assert_eq!(
+        engine.sh("agent", "echo $KEY; pwd; ls -d /data; cat state"),
+        "value\n/opt\n/data\nthen"
+    );
+    assert_eq!(engine.inspect("agent")["HostConfig"]["AutoRemove"], true);
+    // no key of it stays behind
+    let left = crate::common::run(
+        "find",
+        &[
+            engine.dir().join("state").as_os_str(),
+            "-name".as_ref(),
+            "ct-*.json".as_ref(),
+        ],
+    );
+    assert_eq!(left, "");
 }

@@ -11,6 +11,7 @@ mod inside;
 mod kills;
 mod look;
 mod packages;
+mod points;
 mod proof;
 mod rewinds;
 mod states;

@@ -61,7 +61,17 @@ impl Engine {
 
     /// Lets it go on. One that does not live any more needs nothing.
     pub fn unpause(&self, c: &Inspect) -> Result<()> {
-        let said = words(self.raw(SHORT, self.docker().unpause_container(&c.id)));
+        let said = self.let_go(c);
+        self.goes_on(c, said)
+    }
+
+    /// As [`Engine::unpause`], without a look at what came of it; what the engine said, if that was not yes.
+    pub fn let_go(&self, c: &Inspect) -> Option<String> {
+        words(self.raw(SHORT, self.docker().unpause_container(&c.id)))
+    }
+
+    /// An error if it is still paused; `said`: what [`Engine::let_go`] gave.
+    pub fn goes_on(&self, c: &Inspect, said: Option<String>) -> Result<()> {
         let on = [
             State::Running,
             State::Exited,

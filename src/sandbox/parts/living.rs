@@ -77,7 +77,8 @@ impl Parts {
         Ok(told)
     }
 
-    fn forget_spec(&self, turn: &Turn) -> Result<()> {
+    /// Removes what was written down of it.
+    pub(super) fn forget_spec(&self, turn: &Turn) -> Result<()> {
         let path = self.spec_path(turn);
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(EngineError::io("remove", path)(e)),

@@ -135,6 +135,14 @@ impl Parts {
             let ready = paused.prepare();
             ready.map_err(EngineError::io("start the helper for containers of", &self.dir))?;
         }
+        // what is written out before they stand still need not be written while they do
+        let warm = found
+            .iter()
+            .filter_map(|f| f.part.as_ref().ok())
+            .map(|p| p.vault().warm());
+        for e in warm.chain([primary.warm()]).filter_map(std::result::Result::err) {
+            tracing::debug!("{e}");
+        }
         for part in found.iter().filter(runs).filter_map(|f| f.part.as_ref().ok()) {
             if let Err(why) = paused.pause(&part.engine, &part.container) {
                 // one that just ended, or is being started again

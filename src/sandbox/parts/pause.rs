@@ -50,13 +50,14 @@ impl Paused {
 
     /// Lets all go on. How long they stood still, and what went wrong.
     pub fn resume(&mut self) -> (Option<Duration>, Vec<String>) {
-        let mut wrong = Vec::new();
-        for (engine, container) in self.list.drain(..).rev() {
-            if let Err(e) = engine.unpause(&container) {
-                wrong.push(e.to_string());
-            }
-        }
+        let all: Vec<_> = self.list.drain(..).rev().collect();
+        let said: Vec<_> = all.iter().map(|(engine, c)| engine.let_go(c)).collect();
         let stood = self.since.take().map(|s| s.elapsed());
+        let still = all
+            .iter()
+            .zip(said)
+            .filter_map(|((engine, c), s)| engine.goes_on(c, s).err());
+        let wrong: Vec<String> = still.map(|e| e.to_string()).collect();
         if wrong.is_empty()
             && let Some((_, Some(pipe))) = &mut self.helper
             && let Err(e) = writeln!(pipe, "{DONE}")

@@ -223,6 +223,9 @@ impl Parts {
             }
         }
         part.clear(&turn.beside)?;
+        if turn.keep_alive {
+            self.forget_spec(turn)?;
+        }
         Ok(told)
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::open::Parts;
+use super::part::Part;
 use crate::engine::vault::Vault;
 use crate::engine::{
     Change, Checkpoint, CheckpointId, Content, Difference, Entry, Health, NewCheckpoint, Reader, Restored,
@@ -36,12 +37,17 @@ impl PartedVault {
                     continue;
                 }
             };
-            let listed = part.vault().checkpoints()?;
-            let ids: Vec<CheckpointId> = listed.into_iter().map(|c| c.meta.id).filter(gone).collect();
-            part.vault().remove(&ids, progress)?;
+            remove_from(&part, gone, progress)?;
         }
         Ok(())
     }
+}
+
+/// Removes checkpoints from the vault of one container.
+fn remove_from(part: &Part, gone: &dyn Fn(&CheckpointId) -> bool, progress: &dyn Progress) -> Result<()> {
+    let listed = part.vault().checkpoints()?;
+    let ids: Vec<CheckpointId> = listed.into_iter().map(|c| c.meta.id).filter(gone).collect();
+    part.vault().remove(&ids, progress)
 }
 
 impl Vault for PartedVault {
@@ -82,10 +88,12 @@ impl Vault for PartedVault {
             .into_iter()
             .map(|c| c.meta.id)
             .collect();
+        // what of one that cannot be reached was cut short is removed another time
         for part in self.parts.open().into_iter().filter_map(|f| f.part.ok()) {
             part.vault().sweep()?;
+            remove_from(&part, &|id| !known.contains(id), &Silent)?;
         }
-        self.remove_parts(&|id| !known.contains(id), &Silent)
+        Ok(())
     }
     fn not_covered(&self) -> Result<Vec<PathBuf>> {
         self.primary.not_covered()
