@@ -7,6 +7,7 @@ use super::args::RewindArgs;
 use super::output::Failure;
 use super::run::starter;
 use crate::chat::{Kept, Letter, MOST, Program, Resume, by_server};
+use crate::conversation::MessageKind;
 use crate::failure::{Explain, Kind};
 use crate::rewind::{Outcome, Plan};
 use crate::sandbox::starter::editor;
@@ -37,7 +38,10 @@ pub fn draft(
     });
     let row = row
         .filter(|_| args.state.strip_suffix(".end").is_none())
-        .ok_or_else(|| Failure::new(Kind::Usage, "only a message can be sent again").hint("name one: m3"))?;
+        .filter(|r| !matches!(r.kind, MessageKind::Shell | MessageKind::Command))
+        .ok_or_else(|| {
+            Failure::new(Kind::Usage, "only a message to the agent can be sent again").hint("name one: m3")
+        })?;
     let Some(talk) = plan.talk.as_deref() else {
         let why = plan
             .chat_reason

@@ -330,6 +330,8 @@ fn p125_p130_what_the_model_gets_is_whole() {
     let edited = [
         "00e371a0", "4a279422", "e9b431e9", "3733814e", "44d0846c", "8a2b32ff", "44e5e3aa",
     ];
+    let a = s.run(&["--yes", "rewind", &state("/compact"), "--resend", "better"]);
+    assert_eq!(a.code, Some(2), "not a command: {}", a.text());
     let (id, file) = s.fork(&state("/compact"));
     assert_eq!(text(&file), s.records(&[&first[..], &edited].concat(), &id));
     s.ok(&["--yes", "undo"]);
