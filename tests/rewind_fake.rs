@@ -112,6 +112,7 @@ fn to(target: &CheckpointId) -> Order {
         of: None,
         chat: None,
         mover: None,
+        whole_docker: false,
     }
 }
 

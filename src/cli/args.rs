@@ -399,6 +399,10 @@ pub struct RewindArgs {
     /// Take back only what this message's turn changed.
     #[arg(long, conflicts_with = "keep_mine")]
     pub only_turn: bool,
+    /// Bring all of Docker's data back, everybody's containers, images and volumes, and not this sandbox's container alone.
+    /// The plan names each. (`docker enable` must have been done before the checkpoint.)
+    #[arg(long, conflicts_with_all = ["paths", "keep_mine", "only_turn", "chat"])]
+    pub whole_docker: bool,
     /// Change the files in place (the default): open files and shells stay valid.
     #[arg(long)]
     pub in_place: bool,

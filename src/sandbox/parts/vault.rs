@@ -85,6 +85,9 @@ impl Vault for PartedVault {
         for part in self.parts.open().into_iter().filter_map(|f| f.part.ok()) {
             part.vault().sweep()?;
         }
+        if let Some(docker) = self.parts.docker() {
+            docker.remove(&|id| !known.contains(id))?;
+        }
         self.remove_parts(&|id| !known.contains(id), &Silent)
     }
     fn not_covered(&self) -> Result<Vec<PathBuf>> {
@@ -102,6 +105,9 @@ impl Vault for PartedVault {
         }
         let _lock = self.parts.lock()?;
         self.primary.remove(ids, progress)?;
+        if let Some(docker) = self.parts.docker() {
+            docker.remove(&|id| ids.contains(id))?;
+        }
         self.remove_parts(&|id| ids.contains(id), &Silent)
     }
     fn changes(&self, a: &State, b: &State, times: bool, progress: &dyn Progress) -> Result<Vec<Change>> {
