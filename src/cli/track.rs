@@ -41,6 +41,7 @@ fn wish(app: &App, args: &TrackArgs) -> Result<Wish, Failure> {
 /// Puts a workspace under respool, and containers with it.
 pub fn track(app: &App, args: &TrackArgs) -> Done {
     let path = folder(&app.cwd.join(&args.dir))?;
+    super::docker::as_set(app);
     let containers = container::offers(&args.containers)?;
     if !containers.is_empty()
         && let Some(site) = container::tracked(app, &path)?

@@ -190,6 +190,17 @@ pub fn share(
     Ok(list)
 }
 
+/// As [`share`], into an empty folder on the same file system that stays one.
+pub fn share_into(from: BorrowedFd<'_>, to: BorrowedFd<'_>, progress: &dyn Progress) -> Result<()> {
+    copy_without_nested(from, to, progress)?;
+    let list = inner(from)?;
+    for one in &list {
+        let source = open_dir(from, &one.path).map_err(io_at("open", &one.path))?;
+        plant(source.as_fd(), to, one)?;
+    }
+    seal(to, &list)
+}
+
 /// The subvolumes below a folder that is none: found in the subvolume that it is in.
 fn in_folder(folder: BorrowedFd<'_>) -> Result<Vec<Inner>> {
     let here = Path::new(".");

@@ -5,6 +5,7 @@ mod aside;
 pub mod boot;
 mod both;
 pub mod copies;
+pub mod docker;
 mod error;
 mod extent;
 pub mod guard;

@@ -14,3 +14,4 @@ mod packages;
 mod proof;
 mod rewinds;
 mod states;
+mod whole;

@@ -6,6 +6,7 @@ pub mod act;
 pub mod engine;
 mod error;
 pub mod flavour;
+pub mod info;
 pub mod inspect;
 pub mod locate;
 pub mod paths;

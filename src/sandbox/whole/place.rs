@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, RenameFlags};
@@ -77,8 +77,8 @@ impl Record {
     }
 
     /// Sets the content aside and leaves an empty folder that takes no write. The daemon must be stopped.
-    pub fn set_aside(&mut self) -> Result<()> {
-        let (root, old) = (self.root().to_owned(), self.beside(Beside::Old));
+    pub fn set_aside(&mut self, which: Beside) -> Result<()> {
+        let (root, beside) = (self.root().to_owned(), self.beside(which));
         if let Some(m) = mounted_below(&root)?.first() {
             return Err(EngineError::Busy {
                 path: root,
@@ -86,16 +86,24 @@ impl Record {
             });
         }
         if self.inner {
-            std::fs::create_dir(&old).map_err(failed("make", &old))?;
-            close(&old)?;
-            move_all(&root, &old, &old)?;
+            match std::fs::create_dir(&beside) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed("make", &beside)(e)),
+                _ => close(&beside)?,
+            }
+            move_all(&root, &beside, &beside)?;
         } else {
-            rename(&root, &old)?;
+            rename(&root, &beside)?;
             fault_point("docker-renamed");
+        }
+        self.reseal()
+    }
+
+    /// The emptied folder takes no write; made where it is missing.
+    pub fn reseal(&mut self) -> Result<()> {
+        let root = self.root().to_owned();
+        if !root.exists() {
             std::fs::create_dir(&root).map_err(failed("make", &root))?;
-            let was = std::fs::symlink_metadata(&old).map_err(failed("look at", &old))?;
-            chown(&root, Some(was.uid()), Some(was.gid())).map_err(failed("give away", &root))?;
-            let mode = std::fs::Permissions::from_mode(was.mode() & 0o7777);
+            let mode = std::fs::Permissions::from_mode(0o710);
             std::fs::set_permissions(&root, mode).map_err(failed("set the mode of", &root))?;
         }
         let folder = bind::open_exact(&root).map_err(failed("open", &root))?;
