@@ -135,7 +135,14 @@ impl Turns for Told {
             keep_alive: false,
             beside: ".respool-x".into(),
             holds: None,
+            whole: false,
         }])
+    }
+    fn whole(&self, target: &CheckpointId) -> Result<Vec<Turn>, EngineError> {
+        self.act("whole", "whole".into())?;
+        let mut turns = self.turns(target, &[])?;
+        turns.iter_mut().for_each(|t| t.whole = true);
+        Ok(turns)
     }
     fn stop(&self, turns: &[Turn]) -> Result<(), EngineError> {
         turns.iter().try_for_each(|_| self.act("stop", "stop".into()))
@@ -247,6 +254,7 @@ fn to(target: &CheckpointId) -> Order {
         of: None,
         chat: None,
         mover: None,
+        whole_docker: false,
     }
 }
 

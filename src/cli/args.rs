@@ -292,7 +292,7 @@ pub enum Command {
         #[command(subcommand)]
         command: HooksCommand,
     },
-    /// Show the containers found and how each can be covered.
+    /// Show the containers found and how each can be covered; bring all of Docker's data into a pool, and back.
     Docker {
         /// What to do.
         #[command(subcommand)]
@@ -406,6 +406,10 @@ pub struct RewindArgs {
     /// Take back only what this message's turn changed.
     #[arg(long, conflicts_with = "keep_mine")]
     pub only_turn: bool,
+    /// Bring all of Docker's data back, everybody's containers, images and volumes, and not this sandbox's container alone.
+    /// The plan names each. (`docker enable` must have been done before the checkpoint.)
+    #[arg(long, conflicts_with_all = ["paths", "keep_mine", "only_turn", "chat"])]
+    pub whole_docker: bool,
     /// Change the files in place (the default): open files and shells stay valid.
     #[arg(long)]
     pub in_place: bool,
@@ -480,4 +484,21 @@ pub struct HooksArgs {
 pub enum DockerCommand {
     /// Show the containers found and how each can be covered.
     Status,
+    /// Bring all of Docker's data into a pool: each checkpoint has all of it from then on.
+    ///
+    /// Docker is stopped meanwhile, and its containers are. The path of the data stays the same; what was there before is
+    /// set aside and stays until `docker disable`. The plan is shown first, and asks.
+    Enable {
+        /// The loop image to use; made if it is not there [default: pool.img in the state folder; none where the data is
+        /// on a Btrfs already].
+        #[arg(long, value_name = "FILE")]
+        image: Option<PathBuf>,
+        /// The size of a new image: 20G, 500M [default: 20G, or twice the data].
+        #[arg(long, value_name = "SIZE")]
+        size: Option<String>,
+    },
+    /// Bring Docker's data, with all that was made meanwhile, and its settings back.
+    ///
+    /// Says first what is lost with it: the checkpoints of all of Docker.
+    Disable,
 }

@@ -71,6 +71,10 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
             .and_then(|e| e.missing.as_deref());
         parts.extend(container(c, missing));
     }
+    let docker = kept.iter().filter(|e| e.kind == PartKind::Docker);
+    parts.extend(docker.map(
+        |e| json!({"kind": e.kind, "path": e.name, "covered": e.missing.is_none(), "reason": e.missing}),
+    ));
     let doc = json!({
         "checkpoint": taken.meta.id, "kind": taken.meta.kind, "parts": parts, "ms": ms, "atomic": !site.copied(),
         "pause_ms": taken.meta.pause_ms,
@@ -82,6 +86,13 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         }
         for e in kept {
             let name = crate::text::shown(&e.name);
+            if e.kind == PartKind::Docker {
+                text += &match &e.missing {
+                    Some(why) => format!("not covered: Docker's data at {name} ({why})\n"),
+                    None => format!("with all of Docker's data at {name}\n"),
+                };
+                continue;
+            }
             text += &match (&e.missing, taken.meta.pause_ms) {
                 (Some(why), _) => format!("not covered: container {name} ({why})\n"),
                 (None, Some(ms)) => format!("with container {name}, paused for {ms} ms\n"),

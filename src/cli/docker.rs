@@ -1,10 +1,13 @@
-//! `respool docker status`.
+//! `respool docker`.
+
+mod whole;
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::args::DockerCommand;
 use super::output::Done;
 use crate::engine::subvolume;
 use crate::sandbox::bind;
@@ -13,6 +16,17 @@ use crate::sandbox::docker::{ContainerMount, Engine, Inspect, Verdict, container
 use crate::sandbox::parts;
 use crate::sandbox::registry::Census;
 use crate::text::{shell_word, shown, shown_path};
+
+pub use whole::{as_set, mode};
+
+/// Containers, and Docker's data in a pool.
+pub fn run(app: &App, command: &DockerCommand) -> Done {
+    match command {
+        DockerCommand::Status => status(app),
+        DockerCommand::Enable { image, size } => whole::enable(app, image.as_deref(), size.as_deref()),
+        DockerCommand::Disable => whole::disable(app),
+    }
+}
 
 /// What is known of one container.
 pub struct Row {
@@ -84,7 +98,7 @@ pub fn rows(app: &App) -> Result<Vec<Row>, crate::sandbox::docker::DockerError> 
 }
 
 impl Row {
-    fn json(&self) -> Value {
+    fn json(&self, whole: bool) -> Value {
         let c = &self.container;
         let mounts: Vec<Value> = self
             .mounts
@@ -98,7 +112,7 @@ impl Row {
         json!({"id": c.id, "name": c.name, "image": c.image_name, "state": c.state, "flavour": c.flavour,
                "conversation": c.conversation, "sandbox": self.sandbox, "root_covered": self.sandbox.is_some(),
                "technique": self.verdict.technique, "why": self.verdict.why, "better": self.verdict.better,
-               "auto_remove": c.auto_remove, "nested": self.nested, "mounts": mounts, "tmpfs": tmpfs})
+               "auto_remove": c.auto_remove, "whole_docker": whole, "nested": self.nested, "mounts": mounts, "tmpfs": tmpfs})
     }
 
     fn text(&self) -> String {
@@ -150,13 +164,28 @@ impl Row {
 }
 
 /// Shows the containers, and what of each is covered.
-pub fn status(app: &App) -> Done {
-    let rows = rows(app)?;
-    let doc: Vec<Value> = rows.iter().map(Row::json).collect();
-    app.out.result(&doc, || {
-        if rows.is_empty() {
-            return "no containers\n".into();
+fn status(app: &App) -> Done {
+    let mode = mode(app);
+    let rows = match (rows(app), &mode) {
+        // that it is interrupted is to be known even if Docker does not answer
+        (Err(e), Some(mode)) => {
+            app.out.say(format!("respool: {mode}"));
+            return Err(e.into());
         }
-        rows.iter().map(Row::text).collect()
+        (rows, _) => rows?,
+    };
+    let doc: Vec<Value> = rows.iter().map(|r| r.json(mode.is_some())).collect();
+    app.out.result(&doc, || {
+        let head = mode.map_or_else(
+            || {
+                "Docker's data is in no pool (respool docker enable): checkpoints have single containers\n"
+                    .into()
+            },
+            |m| format!("{m}\n"),
+        );
+        if rows.is_empty() {
+            return head + "no containers\n";
+        }
+        head + &rows.iter().map(Row::text).collect::<String>()
     })
 }

@@ -298,8 +298,9 @@ fn docker(app: &App) -> Check {
         let (name, word) = (shown(&r.container.name), r.verdict.technique.word());
         format!("\n       {name}: {word}: {}{better}", r.verdict.why)
     });
+    let mode = super::docker::mode(app).map_or_else(String::new, |m| format!("\n       {m}"));
     let detail = format!(
-        "{}{}",
+        "{}{}{mode}",
         count(rows.len() as u64, "container"),
         each.collect::<String>()
     );

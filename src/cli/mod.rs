@@ -47,6 +47,7 @@ use output::{Done, Failure, Output, complain};
 use crate::config::run::{AS_COMMAND, become_and_run};
 use crate::failure::Kind;
 use crate::sandbox::parts::pause;
+use crate::sandbox::whole::daemon;
 use crate::sandbox::{foreground, freeze};
 
 /// Runs one command; the exit code of the process.
@@ -68,6 +69,11 @@ pub fn run() -> ExitCode {
     if args.get(1).is_some_and(|a| a == foreground::AGENT_COMMAND) {
         let why = foreground::become_agent(&args[2..]);
         complain(format_args!("respool: the agent cannot be run: {why}\n"));
+        return ExitCode::from(foreground::NOT_RUN);
+    }
+    if args.get(1).is_some_and(|a| a == daemon::DAEMON_COMMAND) {
+        let e = daemon::become_daemon(&args[2..]);
+        complain(format_args!("respool: the daemon cannot be run: {e}\n"));
         return ExitCode::from(foreground::NOT_RUN);
     }
     crate::text::follow_locale();
@@ -237,9 +243,7 @@ fn with_app(app: App, command: Command) -> Done {
         Command::Pool(command) => pool::run(&app, command),
         Command::Watch { conversations } => watch::run(&app, &conversations),
         Command::Hooks { command } => hooks::run(&app, &command),
-        Command::Docker {
-            command: args::DockerCommand::Status,
-        } => docker::status(&app),
+        Command::Docker { command } => docker::run(&app, &command),
         Command::Why { path } => why::run(&app, &path),
         Command::Run { vault, agent } => run::run(&app, vault, &agent),
         Command::Doctor => doctor::run(&app),

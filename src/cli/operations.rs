@@ -60,7 +60,7 @@ pub fn recover_first(app: &App, site: &Site) -> Done {
     Ok(())
 }
 
-fn said(r: &Recovered) -> String {
+pub fn said(r: &Recovered) -> String {
     match r.outcome {
         How::Finished => format!("operation {} had been cut short; it is finished now", r.operation),
         How::Waits => format!(
@@ -144,6 +144,9 @@ fn interrupted(app: &App) -> Done {
         .iter()
         .map(|o| format!("finish or take back operation {}", o.id))
         .collect();
+    if crate::rewind::docker::interrupted(&app.desk.registry)? {
+        steps.push("finish or take back moving Docker's data".into());
+    }
     if let Some(plan) = super::forward::document(app, Verb::Recover)? {
         let more = plan["plan"]["steps"].as_array().into_iter().flatten();
         steps.extend(more.filter_map(|s| s.as_str().map(str::to_owned)));
@@ -172,7 +175,9 @@ pub fn recover(app: &App, files: bool) -> Done {
         copies,
         trouble,
     } = app.desk.registry.all()?;
+    let docker = crate::rewind::docker::interrupted(&app.desk.registry)?;
     if sandboxes.is_empty()
+        && !docker
         && copies.is_empty()
         && let Some(e) = app.desk.registry.hidden()
     {
@@ -204,6 +209,9 @@ pub fn recover(app: &App, files: bool) -> Done {
             Ok(None) => {}
             Err(e) => app.out.say(format!("respool: {e}")),
         }
+    }
+    if app.global.behalf.is_none() && rustix::process::geteuid().is_root() {
+        recovered.extend(crate::rewind::docker::recover(&app.desk.registry)?);
     }
     app.out.result(&recovered, || {
         if recovered.is_empty() {

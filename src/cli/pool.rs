@@ -16,6 +16,7 @@ use crate::failure::Kind;
 use crate::rewind::adopt::shows;
 use crate::sandbox::bind;
 use crate::sandbox::registry::PoolEntry;
+use crate::sandbox::whole::{Home, Phase, Record};
 use crate::text::{shown_path, size};
 
 /// A size: `20G`, `500M`, `1048576`. Powers of 1024.
@@ -166,6 +167,7 @@ fn mount(app: &App) -> Done {
             ),
         }
     }
+    rows.extend(docker(app));
     let failed = rows.iter().filter(|r| r["mounted"] == false).count();
     app.out.result(&rows, || {
         rows.iter()
@@ -180,6 +182,27 @@ fn mount(app: &App) -> Done {
     }
     // the list itself is the answer; the exit code tells the unit that calls it, and scripts
     std::process::exit(i32::from(Kind::Failed.exit_code()))
+}
+
+/// Shows Docker's data again, where it is in a pool.
+fn docker(app: &App) -> Option<Value> {
+    let state = app.desk.registry.state_dir();
+    let record = match Record::load(state) {
+        Ok(record) => record?,
+        Err(e) => {
+            return Some(json!({"docker": true, "path": null, "mounted": false, "trouble": e.to_string()}));
+        }
+    };
+    let trouble = match record.phase {
+        Phase::On => Home::open(state, &record)
+            .and_then(|home| record.show(&home))
+            .err()
+            .map(|e| e.to_string()),
+        _ => Some("moving Docker's data was interrupted: respool recover".to_owned()),
+    };
+    Some(
+        json!({"docker": true, "path": shown_path(record.root()), "mounted": trouble.is_none(), "trouble": trouble}),
+    )
 }
 
 /// Shows one sandbox's workspace again, and the row that says so; `None` for one that is not tracked.

@@ -18,6 +18,7 @@ use crate::rewind::talk::undone;
 use crate::rewind::tools::Tools;
 use crate::rewind::{OperationKind, Outcome, Plan, Reach};
 use crate::sandbox::inside::refuse_inside;
+use crate::sandbox::parts::turn::DOCKER;
 use crate::text::{count, shown, shown_path};
 use crate::timeline::select::Selected;
 
@@ -45,6 +46,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         paths,
         keep_mine: args.keep_mine,
         only_turn: args.only_turn,
+        whole_docker: args.whole_docker,
         reach: args.reach(),
         interrupt: args.interrupt,
         access: app.access(),
@@ -95,6 +97,7 @@ pub fn run(app: &App, args: &RewindArgs) -> Done {
         of: None,
         chat: None,
         mover: None,
+        whole_docker: args.whole_docker,
     };
     carry_out(app, &subject, &order, &plan, draft.as_ref())
 }
@@ -184,7 +187,10 @@ fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
             },
             if kind == OperationKind::Undo { "redo" } else { "undo" }
         );
-        for c in &o.containers {
+        if o.containers.iter().any(|c| c.name == DOCKER) {
+            text += "all of Docker went back, too\n";
+        }
+        for c in o.containers.iter().filter(|c| c.name != DOCKER) {
             text += &format!("container {} went back, too, checked: no difference\n", crate::text::shown(&c.name));
         }
         for n in &o.notes {
@@ -273,6 +279,7 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind, reach: Reverse
         interrupt: reach.interrupt,
         access: app.access(),
         undone: undone(&tools, &order)?,
+        whole_docker: order.whole_docker,
         ..Scope::default()
     };
     let plan = survey(None, &subject.site, &target, &order.target, &scope, &app.bar())?.plan;

@@ -52,6 +52,7 @@ pub fn run(app: &App, vault: Option<VaultChoice>, words: &[OsString]) -> Done {
     let signals = Signals::take(&CANCEL, Kind::Cancelled.exit_code())
         .map_err(|e| Failure::new(Kind::Failed, format!("signals cannot be taken: {e}")))?;
     let mut path = folder(&app.cwd)?;
+    super::docker::as_set(app);
     let Some(mut site) = protected(app, vault, &path)? else {
         return Ok(());
     };

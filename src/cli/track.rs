@@ -45,6 +45,7 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
     if args.per_conversation {
         return exclusive::track(app, args, &path);
     }
+    super::docker::as_set(app);
     let containers = container::offers(&args.containers)?;
     if !containers.is_empty()
         && let Some(site) = container::tracked(app, &path)?

@@ -12,6 +12,7 @@ use crate::watch::watcher::{Event, Scope, watch};
 /// Takes a checkpoint at each message until it is stopped.
 pub fn run(app: &App, conversations: &[OsString]) -> Done {
     super::signals::cancel_on_signals();
+    super::docker::as_set(app);
     let scope = scope(app, conversations)?;
     let bar = app.bar();
     let mut broken = None;

@@ -80,8 +80,8 @@ pub enum VaultSetting {
 pub struct SandboxConfig {
     /// The vault of new sandboxes.
     pub vault: VaultSetting,
-    /// Cover Docker's whole storage.
-    pub docker_snapshots: bool,
+    /// Docker's data is to be in a pool, or not; `None` where nothing is said.
+    pub docker_snapshots: Option<bool>,
     /// Folders of a btrfs vault that are in no checkpoint; relative paths.
     #[serde(deserialize_with = "no_caches")]
     pub caches: Vec<String>,

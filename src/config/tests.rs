@@ -90,7 +90,7 @@ fn every_key_is_read() {
     )
     .expect("valid");
     assert_eq!(config.sandbox.vault, VaultSetting::Copy);
-    assert!(config.sandbox.docker_snapshots);
+    assert_eq!(config.sandbox.docker_snapshots, Some(true));
     assert_eq!(config.sandbox.exclude, ["*.o", "/target/"]);
     let retention = config.retention;
     assert_eq!(

@@ -93,6 +93,7 @@ pub fn headless(stage: &Stage, progress: &dyn Progress) -> Result<Report> {
         of: None,
         chat: None,
         mover: None,
+        whole_docker: false,
     };
     let outcome = tools.run(&order, progress)?;
     let before = stage

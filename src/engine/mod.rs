@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod changes;
 pub mod error;
 pub mod flags;
+pub mod forest;
 pub mod image;
 #[expect(
     unsafe_code,

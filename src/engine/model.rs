@@ -79,6 +79,8 @@ pub enum PartKind {
     DockerVolume,
     /// The conversation's own store.
     Conversation,
+    /// All data of the container engine.
+    Docker,
 }
 
 /// A part of a checkpoint that is kept in a vault of its own, beside that of the workspace.

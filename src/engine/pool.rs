@@ -154,6 +154,9 @@ impl Pool {
         let device = device.source.clone();
         prepare_folder(mnt_dir)?;
         let mount = mnt_dir.join(subvolume::hex(&fsid));
+        if let Some(path) = Self::image_at(&device, &mount, &fsid)? {
+            return Self::hold(mount, fsid, PoolKind::Image { path });
+        }
         let lock = File::open(mnt_dir).map_err(EngineError::io("open", mnt_dir))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
             .map_err(|e| EngineError::io("lock", mnt_dir)(e.into()))?;
@@ -174,6 +177,12 @@ impl Pool {
             });
         }
         Self::hold(mount, fsid, PoolKind::Existing { device })
+    }
+
+    /// The image behind a file system that is mounted as the pool of one.
+    fn image_at(device: &Path, mount: &Path, fsid: &[u8; 16]) -> Result<Option<PathBuf>> {
+        let image = attach::backing_file(device).filter(|_| mount.join(format::FORMAT_FILE).is_file());
+        Ok(if is_mounted(mount, fsid)? { image } else { None })
     }
 
     /// Opens what is mounted and checks that it is what it must be.

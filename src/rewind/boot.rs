@@ -7,6 +7,7 @@ use super::track::Means;
 use crate::engine::catalog::{Place, SandboxRecord};
 use crate::sandbox::boot::{Systemd, UNIT};
 use crate::sandbox::registry::Registry;
+use crate::sandbox::whole::Record;
 use crate::text::shown_path;
 
 /// How a workspace comes back after a restart.
@@ -84,8 +85,13 @@ fn not_roots(program: &Path) -> Option<PathBuf> {
     program.ancestors().find(|p| !safe(p)).map(Path::to_owned)
 }
 
-/// How many workspaces need a mount, this one left out.
+/// How many workspaces need a mount, this one left out; Docker's data counts as one.
 fn others(registry: &Registry, but: Option<&str>) -> usize {
+    let docker = Record::load(registry.state_dir()).map_or(true, |r| r.is_some());
+    usize::from(docker) + workspaces(registry, but)
+}
+
+fn workspaces(registry: &Registry, but: Option<&str>) -> usize {
     registry.all().map_or(usize::MAX, |census| {
         let unknown = census.trouble.len();
         let records = census.sandboxes.into_iter().filter_map(|(_, l)| l.record.ok());
@@ -114,4 +120,14 @@ pub fn unset_after(registry: &Registry, record: &SandboxRecord) -> Option<String
     unset
         .err()
         .map(|e| format!("the systemd unit {UNIT} could not be taken out: {e}"))
+}
+
+/// Takes the unit out if nothing needs it any more; that it cannot be is told in the log.
+pub fn unset_unneeded(registry: &Registry) {
+    let unneeded = registry.named().is_none() && others(registry, None) == 0;
+    if let Some(systemd) = Systemd::here().filter(|s| unneeded && s.is_set())
+        && let Err(e) = systemd.unset()
+    {
+        tracing::warn!("the systemd unit {UNIT} could not be taken out: {e}");
+    }
 }

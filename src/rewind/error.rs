@@ -67,6 +67,14 @@ pub enum RewindError {
         /// What holds the state before.
         safety: String,
     },
+    /// Moving Docker's data failed, and the way back failed too.
+    #[error("{cause}; putting Docker's data back failed too: {second}")]
+    DockerStuck {
+        /// Why it failed.
+        cause: Box<RewindError>,
+        /// Why it could not be put back.
+        second: Box<RewindError>,
+    },
     /// The check after a restore found differences.
     #[error("the check found {} that differ from the checkpoint, first {}: {}", count_words(.0.len()), .0.first().map_or_else(String::new, |d| shown_path(&d.path)), .0.first().map_or("", |d| d.what.as_str()))]
     NotEqual(Vec<Difference>),
@@ -140,9 +148,11 @@ impl Explain for RewindError {
             Self::Interrupted { cause } => cause.kind(),
             Self::RolledBack { cause } if cause.kind() == Kind::Cancelled => Kind::Cancelled,
             Self::Unsettled { .. } | Self::ChatStuck { .. } => Kind::Failed,
-            Self::RolledBack { .. } | Self::Stuck { .. } | Self::Log { .. } | Self::NotEqual(_) => {
-                Kind::Failed
-            }
+            Self::RolledBack { .. }
+            | Self::Stuck { .. }
+            | Self::DockerStuck { .. }
+            | Self::Log { .. }
+            | Self::NotEqual(_) => Kind::Failed,
             Self::DamagedLog { .. } => Kind::Damaged,
             Self::Busy { .. } | Self::Refused { .. } => Kind::Refused,
             Self::NoOperation(_) | Self::NoFolder { .. } => Kind::NotFound,
@@ -174,6 +184,7 @@ impl Explain for RewindError {
             Self::Chat(e) => e.hint(),
             Self::Unsettled { .. } | Self::ChatStuck { .. } => Some("run: respool recover".into()),
             Self::RolledBack { cause } | Self::Interrupted { cause } => cause.hint(),
+            Self::DockerStuck { .. } => Some("mend that, then: respool recover".into()),
             Self::Stuck { safety, .. } => Some(format!(
                 "free space or stop writers, then: respool recover; or: respool rewind {safety}"
             )),

@@ -5,6 +5,7 @@ mod aside;
 pub mod boot;
 mod both;
 pub mod copies;
+pub mod docker;
 mod error;
 pub mod exclusive;
 mod extent;
@@ -40,7 +41,7 @@ use crate::text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blocker {
     /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `shell` (one that an
-    /// agent left behind), `agent` (the agent is at work), `chat` (somebody holds the conversation), `conversation` (another one changed some of the paths), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
+    /// agent left behind), `agent` (the agent is at work), `chat` (somebody holds the conversation), `conversation` (another one changed some of the paths), `docker` (what becomes of everybody's containers), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
     /// not bring it back), `space`.
     pub kind: &'static str,
     /// The process, where it is one.
@@ -107,7 +108,7 @@ impl Plan {
     /// edits or another conversation's work are lost, a program that has files open is affected, or the agent is
     /// interrupted. Then the verb must be typed.
     pub fn needs_word(&self) -> bool {
-        let others = |b: &Blocker| matches!(b.kind, "holder" | "agent" | "conversation");
+        let others = |b: &Blocker| matches!(b.kind, "holder" | "agent" | "conversation" | "docker");
         !self.yours.is_empty() || self.blockers.iter().any(others)
     }
 }

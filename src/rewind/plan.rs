@@ -10,6 +10,7 @@ use crate::engine::{Change, CheckpointId, Counts, Difference};
 use crate::packages::Summary;
 use crate::sandbox::holders::Holder;
 use crate::sandbox::parts::outlook::Outlook;
+use crate::sandbox::whole::Fate;
 use crate::text::{count, shown, shown_path, size};
 
 /// What a plan is made of.
@@ -55,6 +56,8 @@ pub struct Facts {
     pub paths: Option<Vec<PathBuf>>,
     /// What becomes of the containers; none where only paths are asked for.
     pub containers: Vec<Outlook>,
+    /// Where all of Docker's data goes back: what becomes of each container, and of images and volumes.
+    pub docker: (Vec<Fate>, Vec<String>),
 }
 
 /// True if `path` is `root` or below it.
@@ -119,6 +122,7 @@ fn blockers(facts: &Facts) -> Vec<Blocker> {
     }
     out.extend(left_behind(&facts.shells));
     facts.containers.iter().for_each(|c| of_container(c, &mut out));
+    out.extend(of_docker(&facts.docker));
     let is_shell = |h: &&Holder| facts.shells.iter().any(|s| s.pid == h.pid);
     let others: Vec<Holder> = facts.holders.iter().filter(|h| !is_shell(h)).cloned().collect();
     out.extend(bystanders(&others));
@@ -215,6 +219,20 @@ fn of_container(c: &Outlook, out: &mut Vec<Blocker>) {
     }
 }
 
+/// What becomes of everybody's containers, images and volumes where all of Docker's data goes back.
+fn of_docker((fates, lines): &(Vec<Fate>, Vec<String>)) -> Vec<Blocker> {
+    let note = |what: String| Blocker {
+        kind: "docker",
+        pid: None,
+        what,
+        stops: false,
+    };
+    let named = fates
+        .iter()
+        .map(|f| note(format!("container {} {}", shown(&f.name), f.what)));
+    named.chain(lines.iter().cloned().map(note)).collect()
+}
+
 /// Programs that only stand in the workspace, in one line: nothing is done to them. Those of the user's own
 /// terminal and respool itself are not told.
 fn bystanders(holders: &[Holder]) -> Option<Blocker> {
@@ -267,6 +285,11 @@ fn steps(facts: &Facts, counts: Counts) -> Vec<String> {
     ));
     steps.push("check every path and attribute against the checkpoint".into());
     steps.extend(facts.containers.iter().flat_map(|c| c.steps.iter().cloned()));
+    if !facts.docker.0.is_empty() || !facts.docker.1.is_empty() {
+        steps.insert(0, "stop all containers".into());
+        steps.push("stop Docker, exchange all of its data for that of the checkpoint, start it again".into());
+        steps.push("start the containers that ran then".into());
+    }
     if held > 0 {
         steps.push("let the paused processes go on".into());
     }

@@ -60,6 +60,9 @@ pub struct Order {
     /// Who moves the conversation, for whom the service does the files: pid, and when it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<(i32, u64)>,
+    /// All of Docker's data goes back, and not the sandbox's own containers alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole_docker: bool,
 }
 
 impl Ground<'_> {
@@ -83,7 +86,9 @@ impl Ground<'_> {
         record.chat.clone_from(&order.chat);
         record.mover = order.mover;
         record.set_selection(&order.selection);
-        if order.selection == Selection::All {
+        if order.whole_docker {
+            record.containers = self.containers.whole(&order.target)?;
+        } else if order.selection == Selection::All {
             record.containers = self.containers.turns(&order.target, &target.elsewhere)?;
         }
         self.log.begin(&mut record)?;

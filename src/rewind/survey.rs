@@ -28,6 +28,8 @@ pub struct Scope {
     pub keep_mine: bool,
     /// Only what the message's own turn changed.
     pub only_turn: bool,
+    /// All of Docker's data goes back.
+    pub whole_docker: bool,
     /// Files, conversation, or both.
     pub reach: Reach,
     /// Interrupt the agent, if it is at work.
@@ -294,7 +296,13 @@ pub fn survey(
         copied: site.copied(),
         low_space: None,
         paths: scope.paths.clone(),
+        docker: if scope.whole_docker {
+            site.fates(id)?
+        } else {
+            (Vec::new(), Vec::new())
+        },
         containers: match selection {
+            _ if scope.whole_docker => Vec::new(),
             Selection::All => site.outlook(Some(id))?,
             Selection::Paths(_) => Vec::new(),
         },

@@ -9,6 +9,7 @@ use super::journal::{Log, Record};
 use super::run::Order;
 use super::{OperationKind, OperationState};
 use crate::engine::Selection;
+use crate::sandbox::parts::turn::is_whole;
 
 fn order(kind: OperationKind, taken: &Record, of: &Record) -> Result<Order> {
     let target = taken.safety.clone().ok_or_else(|| {
@@ -30,6 +31,7 @@ fn order(kind: OperationKind, taken: &Record, of: &Record) -> Result<Order> {
         },
         chat: None,
         mover: None,
+        whole_docker: is_whole(&taken.containers),
         of: Some(taken.id.clone()),
     })
 }

@@ -17,6 +17,8 @@ const TEXT: &str = include_str!("../../assets/units/respool-pools.service");
 const SHIPPED: &str = "/usr/bin/respool";
 /// The first line of a unit that this program wrote: no other is ever changed or removed.
 const MARK: &str = "# Written by respool: untrack of the last workspace takes it out again.\n";
+/// The first line of a drop-in that this program wrote.
+const NEEDS_MARK: &str = "# Written by respool: docker disable takes it out again.\n";
 
 /// The systemd of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +90,55 @@ impl Systemd {
             return Ok(());
         }
         std::fs::remove_file(&path).map_err(EngineError::io("remove", &path))?;
+        self.call(&["daemon-reload"])
+    }
+
+    /// What systemd says of a property of a unit.
+    pub fn show(&self, unit: &str, property: &str) -> io::Result<String> {
+        let out = Command::new(&self.systemctl)
+            .args(["show", "--property", property, "--value", "--", unit])
+            .env_clear()
+            .stdin(Stdio::null())
+            .output()?;
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    }
+
+    /// Stops or starts units, and waits until that is done.
+    pub fn act(&self, verb: &str, units: &[&str]) -> Result<()> {
+        let mut words = vec![verb, "--"];
+        words.extend(units);
+        self.call(&words)
+    }
+
+    fn drop_in(&self, unit: &str) -> PathBuf {
+        self.units.join(format!("{unit}.d/respool.conf"))
+    }
+
+    /// From now on a unit is started after the pools are mounted, and not without them.
+    pub fn needs_pools(&self, unit: &str) -> Result<()> {
+        let path = self.drop_in(unit);
+        let text = format!("{NEEDS_MARK}[Unit]\nRequires={UNIT}\nAfter={UNIT}\n");
+        if crate::paths::read_text(&path).ok().as_ref() == Some(&text) {
+            return Ok(());
+        }
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(EngineError::io("make", folder))?;
+        }
+        write(&path, &text).map_err(EngineError::io("write", &path))?;
+        self.call(&["daemon-reload"])
+    }
+
+    /// Takes [`Systemd::needs_pools`] back.
+    pub fn needs_no_pools(&self, unit: &str) -> Result<()> {
+        let path = self.drop_in(unit);
+        let own = crate::paths::read_text(&path).is_ok_and(|t| t.starts_with(NEEDS_MARK));
+        if !own {
+            return Ok(());
+        }
+        std::fs::remove_file(&path).map_err(EngineError::io("remove", &path))?;
+        // the folder is others', too
+        let left = path.parent().map(std::fs::remove_dir);
+        tracing::debug!(?left, "the folder of drop-ins");
         self.call(&["daemon-reload"])
     }
 

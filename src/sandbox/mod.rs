@@ -20,4 +20,5 @@ pub mod settings;
 pub mod site;
 pub mod starter;
 pub mod user_pool;
+pub mod whole;
 pub mod writers;

@@ -8,9 +8,11 @@ use super::bind;
 use super::freeze::{Freeze, StopHolders};
 use super::holders::{Holder, holders};
 use super::parts::outlook::Outlook;
+use super::parts::turn::no_docker;
 use super::parts::{ContainerRecord, PartedVault, Parts, containers, record};
 use super::remote::{Ask, Line, Remote};
 use super::settings::Settings;
+use super::whole::Fate;
 use super::{exclusive, mounts, revive};
 use crate::config::project::Project;
 use crate::engine::catalog::{Place, SandboxDir, SandboxRecord};
@@ -278,6 +280,12 @@ impl Site {
         let found = self.vault.checkpoints()?.into_iter().find(|c| c.meta.id == *id);
         let kept = found.map(|c| c.meta.elsewhere).unwrap_or_default();
         Ok(here.parts.outlook(Some((id, &kept)), self.path()))
+    }
+
+    /// What a rewind of all of Docker's data to this checkpoint does to each container, and to images and volumes.
+    pub fn fates(&self, target: &CheckpointId) -> Result<(Vec<Fate>, Vec<String>)> {
+        let parts = self.parts()?;
+        parts.docker().ok_or_else(no_docker)?.fates(target)
     }
 
     /// Names its containers, durably: they are in each checkpoint from now on.

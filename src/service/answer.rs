@@ -397,6 +397,13 @@ fn fitting(order: Order) -> Result<Order, Report> {
     if order.kind == OperationKind::Rewind && order.of.is_some() {
         return Err(refused("a rewind takes back no operation", None));
     }
+    if order.whole_docker {
+        // that is everybody's
+        return Err(refused(
+            "all of Docker goes back for root alone",
+            Some("sudo respool rewind ... --whole-docker"),
+        ));
+    }
     short(&order.words)?;
     if let Some(chat) = &order.chat {
         // kept as it is; who orders it reads it again

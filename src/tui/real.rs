@@ -115,6 +115,7 @@ impl RealBackend {
         let alone = matches!(&order.selection, Selection::Paths(p) if p.is_empty());
         Ok(Scope {
             undone: undone(tools, order)?,
+            whole_docker: order.whole_docker,
             ..self.scope(if alone { Reach::Chat } else { Reach::Auto })
         })
     }
@@ -200,6 +201,7 @@ fn order(plan: &Plan) -> Order {
         of: None,
         chat: None,
         mover: None,
+        whole_docker: false,
     }
 }
 

@@ -88,6 +88,8 @@ pub struct Engine {
     pub layout: Layout,
     dir: TestDir,
     daemon: Option<Child>,
+    /// The daemon is told its driver on the command line.
+    told: bool,
     _slot: File,
 }
 
@@ -106,6 +108,15 @@ fn tool(name: &str, args: &[&OsStr]) {
 impl Engine {
     /// A running daemon with the image `box:1`.
     pub fn start(layout: Layout) -> Self {
+        Self::start_as(layout, true)
+    }
+
+    /// As [`Engine::start`], of a daemon that must choose its driver itself or be told by its settings.
+    pub fn start_untold(layout: Layout) -> Self {
+        Self::start_as(layout, false)
+    }
+
+    fn start_as(layout: Layout, told: bool) -> Self {
         common::need_root();
         let slot = slot();
         let dir = TestDir::new();
@@ -113,6 +124,7 @@ impl Engine {
             layout,
             dir,
             daemon: None,
+            told,
             _slot: slot,
         };
         engine.make_disk();
@@ -181,7 +193,12 @@ impl Engine {
             .arg(self.dir.join("exec"))
             .arg("--pidfile")
             .arg(self.dir.join("docker.pid"))
-            .args(["-H", &self.host(), "--storage-driver", self.layout.driver()])
+            .args(["-H", &self.host()])
+            .args(
+                ["--storage-driver", self.layout.driver()]
+                    .iter()
+                    .filter(|_| self.told),
+            )
             .args([
                 "--bridge",
                 "none",
@@ -212,6 +229,35 @@ impl Engine {
     fn log(&self) -> String {
         let text = std::fs::read_to_string(self.dir.join("dockerd.log")).unwrap_or_default();
         text.lines().rev().take(8).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The process of the daemon, whoever started it; 0 if there is none.
+    pub fn pid(&self) -> i32 {
+        let text = std::fs::read_to_string(self.dir.join("docker.pid")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// The settings of the daemon.
+    pub fn config(&self) -> PathBuf {
+        self.dir.join("daemon.json")
+    }
+
+    /// Ends a daemon that the program started, and waits.
+    fn down_again(&self) {
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid()) else {
+            return;
+        };
+        let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        if !String::from_utf8_lossy(&line).contains(&self.host()) {
+            return;
+        }
+        let _gone = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let gone = wait_until(Duration::from_secs(60), || {
+            rustix::process::test_kill_process(pid).is_err() || is_zombie(pid.as_raw_nonzero().get())
+        });
+        if !gone {
+            eprintln!("dockerd {pid:?} does not end: {}", self.log());
+        }
     }
 
     /// Ends the daemon, and waits; never kills it.
@@ -360,6 +406,13 @@ impl Engine {
     }
 }
 
+fn is_zombie(pid: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit(')')
+        .next()
+        .is_some_and(|r| r.trim_start().starts_with('Z'))
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.daemon.is_some() {
@@ -370,11 +423,21 @@ impl Drop for Engine {
                 let _gone = self.docker_raw(&["rm", "-f", id]);
             }
         }
+        // with all of Docker in it the pool is in use until that is stopped
+        let whole = self.dir.join("state/docker.json").exists();
+        if whole {
+            self.down_again();
+            self.down();
+            for point in common::mounts_below(&self.disk()).iter().rev() {
+                let _gone = rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty());
+            }
+        }
         let out = self
             .respool()
             .args(["--json", "--yes", "pool", "unmount"])
             .output()
             .expect("respool");
+        self.down_again();
         self.down();
         let disk = rustix::mount::unmount(self.disk(), rustix::mount::UnmountFlags::empty());
         self.sweep();

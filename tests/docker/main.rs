@@ -15,3 +15,4 @@ mod points;
 mod proof;
 mod rewinds;
 mod states;
+mod whole;

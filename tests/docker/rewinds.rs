@@ -62,6 +62,7 @@ pub fn frozen(engine: &Engine, name: &str) -> Manifest {
         "etc/hosts",
         "etc/hostname",
         "etc/resolv.conf",
+        "vol",
     ];
     let out = Manifest::without(&engine.root(name), &mounted);
     engine.docker(&["unpause", name]);

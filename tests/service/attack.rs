@@ -124,6 +124,7 @@ fn orders_that_the_program_itself_never_gives_are_refused() {
             of: None,
             chat: None,
             mover: None,
+            whole_docker: false,
         };
         about(About::Operate(
             serde_json::to_value(Operate::Run(order)).expect("order"),
@@ -204,6 +205,7 @@ fn an_order_takes_back_only_what_went_back_and_labels_are_short() {
             of: Some(track.clone()),
             chat: None,
             mover: None,
+            whole_docker: false,
         };
         let order = serde_json::to_value(Operate::Run(order)).expect("order");
         assert!(line.refused(about(About::Operate(order))).contains(why));

@@ -12,7 +12,7 @@ use super::super::{EngineError, Result, random_id, subvolume};
 
 /// The version of the layout that this program writes and reads.
 pub const FORMAT: u32 = 1;
-const FORMAT_FILE: &str = "format";
+pub(super) const FORMAT_FILE: &str = "format";
 const FORMAT_WORD: &str = "respool-pool";
 
 /// Reads the marker of the layout; writes it into a new pool, or anew where a crash left it empty.

@@ -49,8 +49,26 @@ struct Copy<'a> {
 /// Nobody else may be able to enter `to`: what was made there is known by its name until the end, when `to` gets its
 /// owner and mode.
 pub fn copy_tree(from: BorrowedFd<'_>, to: BorrowedFd<'_>, progress: &dyn Progress) -> Result<CopyStats> {
+    copy_where(from, to, &|n: &Node| !n.mount, progress)
+}
+
+/// As [`copy_tree`], where an empty folder stands for each Btrfs subvolume below `from`.
+pub fn copy_without_nested(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    progress: &dyn Progress,
+) -> Result<CopyStats> {
+    copy_where(from, to, &Node::covered, progress)
+}
+
+fn copy_where(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    enter: &(dyn Fn(&Node) -> bool + Sync),
+    progress: &dyn Progress,
+) -> Result<CopyStats> {
     must_be_empty(to)?;
-    let nodes = walk_where(from, threads(1), progress, &|n: &Node| !n.mount)?;
+    let nodes = walk_where(from, threads(1), progress, enter)?;
     let tree = Walked {
         nodes,
         order: Vec::new(),

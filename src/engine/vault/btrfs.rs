@@ -47,6 +47,7 @@ pub fn part_name(part: PartKind) -> &'static str {
         PartKind::Container => "container",
         PartKind::DockerVolume => "docker-volume",
         PartKind::Conversation => "conversation",
+        PartKind::Docker => "docker",
     }
 }
 

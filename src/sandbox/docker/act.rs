@@ -103,6 +103,21 @@ impl Engine {
         self.became("stop", c, said, &[State::Exited, State::Created])
     }
 
+    /// Stops one that was started with `--rm`, and waits until it is gone.
+    pub fn stop_for_good(&self, c: &Inspect) -> Result<()> {
+        let options = StopContainerOptions {
+            t: i32::try_from(c.stop_seconds).ok(),
+            ..StopContainerOptions::default()
+        };
+        let limit = Duration::from_secs(c.stop_seconds.into()) + SLACK;
+        let said = words(self.raw(limit, self.docker().stop_container(&c.id, Some(options))));
+        if self.gone(&c.id)? {
+            return Ok(());
+        }
+        self.became("stop", c, said, &[State::Exited, State::Created])
+            .map(drop)
+    }
+
     /// Starts it, and waits until it is up: it runs steadily, and its health check, if it has one, has an answer.
     /// What the user should know of its health is told in a line.
     pub fn start(&self, c: &Inspect) -> Result<(Inspect, Option<String>)> {

@@ -7,6 +7,7 @@ pub mod again;
 pub mod engine;
 mod error;
 pub mod flavour;
+pub mod info;
 pub mod inspect;
 pub mod locate;
 pub mod paths;

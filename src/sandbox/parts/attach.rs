@@ -105,7 +105,11 @@ pub fn attach(registry: &Registry, site: &mut Site, offer: &Offer) -> Result<Con
         path: ExactPath(offer.located.path.clone()),
     };
     if offer.located.verdict.technique != Technique::OverlayCopy {
-        registry.remember(pool_of(&offer.located.path)?)?;
+        let path = &offer.located.path;
+        match Pool::open_existing(path, &registry.mnt_dir())?.image() {
+            Some(image) => registry.remember(PoolEntry::Image(ExactPath(image.to_owned())))?,
+            None => registry.remember(pool_of(path)?)?,
+        }
     }
     // that it can be kept is known before it is promised
     let shelf = site.parts()?.shelf().clone();

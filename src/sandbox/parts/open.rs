@@ -17,7 +17,9 @@ use crate::engine::{
 use crate::progress::Silent;
 use crate::sandbox::bind;
 use crate::sandbox::docker::Engine;
+use crate::sandbox::docker::Inspect;
 use crate::sandbox::docker::inspect::State as Does;
+use crate::sandbox::whole::Keep;
 use crate::text::shown;
 
 /// How long another process that takes a checkpoint of the same containers is waited for.
@@ -30,6 +32,8 @@ pub struct Parts {
     shelf: Shelf,
     /// The folder of the sandbox.
     dir: PathBuf,
+    /// All of Docker's data, while that is in a pool.
+    docker: Option<Keep>,
 }
 
 /// A container of a sandbox as it was found.
@@ -66,6 +70,11 @@ fn own(new: &NewCheckpoint, id: &CheckpointId) -> NewCheckpoint {
     }
 }
 
+/// Docker's data, for the sandbox whose folder is `dir`, by the state folder that has `mnt` in it.
+fn docker(dir: &Path, mnt: &Path) -> Option<Keep> {
+    Keep::find(mnt.parent()?, dir.file_name()?.to_str()?)
+}
+
 impl Parts {
     /// Of the sandbox whose folder is `dir`; `mnt`: where file systems are mounted.
     pub fn new(records: Vec<ContainerRecord>, dir: &Path, mnt: &Path) -> Self {
@@ -75,13 +84,19 @@ impl Parts {
                 mnt: mnt.to_owned(),
                 copies: dir.join("containers"),
             },
+            docker: docker(dir, mnt),
             dir: dir.to_owned(),
         }
     }
 
-    /// True if there are none.
+    /// True if there are none, and Docker's data is in no pool.
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.records.is_empty() && self.docker.is_none()
+    }
+
+    /// All of Docker's data, while that is in a pool.
+    pub fn docker(&self) -> Option<&Keep> {
+        self.docker.as_ref()
     }
 
     /// The records.
@@ -130,8 +145,9 @@ impl Parts {
         let _lock = self.lock()?;
         let found = self.open();
         let mut paused = Paused::default();
+        let others = self.others();
         let runs = |f: &&Found| f.part.as_ref().is_ok_and(|p| p.container.state == Does::Running);
-        if found.iter().any(|f| runs(&f)) {
+        if found.iter().any(|f| runs(&f)) || others.iter().any(|(_, c)| c.state == Does::Running) {
             let ready = paused.prepare();
             ready.map_err(EngineError::io("start the helper for containers of", &self.dir))?;
         }
@@ -149,9 +165,14 @@ impl Parts {
                 tracing::warn!("the checkpoint is taken while it runs: {why}");
             }
         }
+        self.pause_others(&others, &mut paused);
         let id = CheckpointId::random();
         let mut taken: Vec<&Part> = Vec::new();
-        let mut done = keep(&found, new, &id, &mut taken).and_then(|elsewhere| {
+        let mut done = keep(&found, new, &id, &mut taken).and_then(|mut elsewhere| {
+            let all: Vec<Inspect> = others.iter().map(|(_, c)| c.clone()).collect();
+            if let Some(docker) = &self.docker {
+                elsewhere.push(docker.take(&id, &all)?);
+            }
             primary.checkpoint(&NewCheckpoint {
                 id: Some(id.clone()),
                 elsewhere,
@@ -169,9 +190,41 @@ impl Parts {
                     let removed = part.vault().remove(std::slice::from_ref(&id), &Silent);
                     tracing::debug!(?removed, "took back the checkpoint of a container");
                 }
+                let removed = self.docker.as_ref().map(|d| d.drop_one(&id));
+                tracing::debug!(?removed, "took back the snapshots of Docker's data");
             }
         }
         done
+    }
+}
+
+impl Parts {
+    /// Where all of Docker's data is kept: all containers.
+    fn others(&self) -> Vec<(Arc<Engine>, Inspect)> {
+        let Some(docker) = &self.docker else {
+            return Vec::new();
+        };
+        let listed = docker.engine().and_then(|engine| {
+            let all = engine.all().map_err(|e| e.to_string())?;
+            Ok(all.into_iter().map(|c| (Arc::clone(&engine), c)).collect())
+        });
+        listed.unwrap_or_else(|why| {
+            tracing::warn!("which containers run is not known: {why}");
+            Vec::new()
+        })
+    }
+
+    /// Pauses those that run and are not yet paused: all data is of one moment then.
+    fn pause_others(&self, others: &[(Arc<Engine>, Inspect)], paused: &mut Paused) {
+        let own = |c: &Inspect| self.records.iter().any(|r| r.id == c.id || r.name == c.name);
+        for (engine, c) in others {
+            if c.state == Does::Running
+                && !own(c)
+                && let Err(why) = paused.pause(engine, c)
+            {
+                tracing::warn!("the checkpoint is taken while it runs: {why}");
+            }
+        }
     }
 }
 

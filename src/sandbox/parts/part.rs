@@ -318,7 +318,7 @@ impl Part {
 }
 
 /// An error of a container as one of the engine: vaults know no others.
-pub(super) fn as_engine(e: DockerError) -> EngineError {
+pub fn as_engine(e: DockerError) -> EngineError {
     use crate::failure::Report;
     match e {
         DockerError::Engine(e) => e,

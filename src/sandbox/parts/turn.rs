@@ -1,5 +1,6 @@
 //! The containers' way through a rewind: stopped, their files brought back and checked, started again.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use super::open::Parts;
 use super::part::{Part, as_engine};
 use super::record::ContainerRecord;
 use super::vault::has;
-use crate::engine::{CheckpointId, Difference, Elsewhere, EngineError, Result, State, random_id};
+use crate::engine::{CheckpointId, Difference, Elsewhere, EngineError, PartKind, Result, State, random_id};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::docker::inspect::State as Does;
@@ -43,6 +44,9 @@ pub struct Turn {
     /// The checkpoint whose files it has, or is being given; `None` while they are its own.
     #[serde(default)]
     pub holds: Option<CheckpointId>,
+    /// It stands for all of Docker's data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
 }
 
 /// What was done to a container.
@@ -75,6 +79,8 @@ pub trait Turns {
     /// Those that a checkpoint holds, by what its record says is kept elsewhere, with what each does now. A share that
     /// is missing or damaged is an error.
     fn turns(&self, target: &CheckpointId, kept: &[Elsewhere]) -> Result<Vec<Turn>>;
+    /// All of Docker's data instead, each container in it. An error where a checkpoint does not have that.
+    fn whole(&self, target: &CheckpointId) -> Result<Vec<Turn>>;
     /// Stops those that may be stopped, and waits for their end. Safe to do again.
     fn stop(&self, turns: &[Turn]) -> Result<()>;
     /// Pauses those that must not be stopped. Safe to do again.
@@ -92,6 +98,14 @@ pub trait Turns {
     fn resume(&self, turns: &[Turn]) -> Result<Vec<String>>;
 }
 
+/// What all of Docker's data is called among containers: no container has a space in its name.
+pub const DOCKER: &str = "all of Docker";
+
+/// True if all of Docker's data goes through it.
+pub fn is_whole(turns: &[Turn]) -> bool {
+    turns.iter().any(|t| t.whole)
+}
+
 /// A sandbox without containers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoContainers;
@@ -99,6 +113,9 @@ pub struct NoContainers;
 impl Turns for NoContainers {
     fn turns(&self, _target: &CheckpointId, _kept: &[Elsewhere]) -> Result<Vec<Turn>> {
         Ok(Vec::new())
+    }
+    fn whole(&self, _target: &CheckpointId) -> Result<Vec<Turn>> {
+        Err(no_docker())
     }
     fn stop(&self, _turns: &[Turn]) -> Result<()> {
         Ok(())
@@ -111,6 +128,15 @@ impl Turns for NoContainers {
     }
     fn resume(&self, _turns: &[Turn]) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+}
+
+/// The error where Docker's data is in no pool.
+pub fn no_docker() -> EngineError {
+    EngineError::Refused {
+        why: "Docker's data is in no pool: it cannot go back as a whole".into(),
+        path: None,
+        hint: Some("respool docker enable brings it there, for checkpoints from then on".into()),
     }
 }
 
@@ -172,6 +198,7 @@ pub(super) fn turn(part: &Part, target: &CheckpointId) -> Result<Turn> {
         keep_alive: c.auto_remove && live,
         beside: random_id(".respool"),
         holds: None,
+        whole: false,
     })
 }
 
@@ -189,6 +216,19 @@ impl Parts {
         };
         // what an engine that does not answer has is not known
         record.is_none_or(|r| gone(r).unwrap_or(false))
+    }
+
+    fn restore_whole(&self, target: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Rewound>> {
+        progress.step("restoring Docker's data", 0, 0);
+        let began = Instant::now();
+        self.docker().ok_or_else(no_docker)?.restore(target)?;
+        Ok(vec![Rewound {
+            name: DOCKER.into(),
+            technique: "whole-docker".into(),
+            changed: None,
+            state: Was::Running,
+            ms: began.elapsed().as_millis() as u64,
+        }])
     }
 
     fn resume_one(&self, turn: &Turn) -> Result<Option<String>> {
@@ -232,7 +272,9 @@ impl Parts {
 
 impl Turns for Parts {
     fn turns(&self, target: &CheckpointId, kept: &[Elsewhere]) -> Result<Vec<Turn>> {
-        let held = kept.iter().filter(|e| e.missing.is_none());
+        let held = kept
+            .iter()
+            .filter(|e| e.kind == PartKind::Container && e.missing.is_none());
         let one = |e: &Elsewhere| {
             let part = self.open_one(&e.vault).map_err(|why| refused(&e.name, &why))?;
             turn(&part, target)
@@ -240,7 +282,24 @@ impl Turns for Parts {
         held.map(one).collect()
     }
 
+    fn whole(&self, target: &CheckpointId) -> Result<Vec<Turn>> {
+        let docker = self.docker().ok_or_else(no_docker)?;
+        docker.has(target)?;
+        Ok(vec![Turn {
+            part: docker.record().id.clone(),
+            name: DOCKER.into(),
+            was: Was::Running,
+            keep_alive: false,
+            beside: String::new(),
+            holds: None,
+            whole: true,
+        }])
+    }
+
     fn stop(&self, turns: &[Turn]) -> Result<()> {
+        if is_whole(turns) {
+            return self.docker().ok_or_else(no_docker)?.stop();
+        }
         for turn in turns.iter().filter(|t| !t.keep_alive && !self.is_gone(t)) {
             let part = self.opened(turn)?;
             if part.container.state.lives() {
@@ -252,6 +311,9 @@ impl Turns for Parts {
     }
 
     fn pause(&self, turns: &[Turn]) -> Result<()> {
+        if is_whole(turns) {
+            return Ok(());
+        }
         for turn in turns.iter().filter(|t| t.keep_alive && !self.is_gone(t)) {
             let part = self.opened(turn)?;
             if part.container.state == Does::Running {
@@ -269,6 +331,9 @@ impl Turns for Parts {
         way: Way,
         progress: &dyn Progress,
     ) -> Result<Vec<Rewound>> {
+        if is_whole(turns) {
+            return self.restore_whole(target, progress);
+        }
         let mut out = Vec::new();
         for turn in turns {
             progress.step("restoring containers", out.len() as u64, turns.len() as u64);
@@ -300,6 +365,10 @@ impl Turns for Parts {
     }
 
     fn resume(&self, turns: &[Turn]) -> Result<Vec<String>> {
+        if is_whole(turns) {
+            let own: BTreeSet<String> = self.records().iter().map(|r| r.id.clone()).collect();
+            return self.docker().ok_or_else(no_docker)?.resume(&own);
+        }
         let (mut told, mut first) = (Vec::new(), None);
         for turn in turns {
             // one that cannot be brought up must not keep the others down

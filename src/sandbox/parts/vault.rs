@@ -93,6 +93,9 @@ impl Vault for PartedVault {
             part.vault().sweep()?;
             remove_from(&part, &|id| !known.contains(id), &Silent)?;
         }
+        if let Some(docker) = self.parts.docker() {
+            docker.remove(&|id| !known.contains(id))?;
+        }
         Ok(())
     }
     fn not_covered(&self) -> Result<Vec<PathBuf>> {
@@ -110,6 +113,9 @@ impl Vault for PartedVault {
         }
         let _lock = self.parts.lock()?;
         self.primary.remove(ids, progress)?;
+        if let Some(docker) = self.parts.docker() {
+            docker.remove(&|id| ids.contains(id))?;
+        }
         self.remove_parts(&|id| ids.contains(id), &Silent)
     }
     fn changes(&self, a: &State, b: &State, times: bool, progress: &dyn Progress) -> Result<Vec<Change>> {

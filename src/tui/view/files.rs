@@ -150,6 +150,7 @@ fn part(part: PartKind) -> &'static str {
         PartKind::Container => "container",
         PartKind::DockerVolume => "volume",
         PartKind::Conversation => "conversation",
+        PartKind::Docker => "docker",
     }
 }
 

@@ -14,11 +14,12 @@ use super::super::super::{
 use super::{BtrfsVault, CHECKPOINT_XATTR, part_name};
 
 /// All kinds of parts, to see which a checkpoint has.
-pub(super) const PARTS: [PartKind; 4] = [
+pub(super) const PARTS: [PartKind; 5] = [
     PartKind::Workspace,
     PartKind::Container,
     PartKind::DockerVolume,
     PartKind::Conversation,
+    PartKind::Docker,
 ];
 
 /// The name of a checkpoint's directory.
