@@ -172,6 +172,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("clap_mangen", "cli"),
     ("bollard", "sandbox"),
     ("ureq", "chat"),
+    ("tungstenite", "chat"),
     ("loopdev", "engine"),
     ("similar", "diff"),
 ];
