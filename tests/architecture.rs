@@ -68,6 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "watch",
         &[
             "timeline",
+            "chat",
             "conversation",
             "engine",
             "sandbox",

@@ -1,6 +1,7 @@
 //! Where a conversation's workspace is on this machine, when its store names a path inside a container.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::docker::paths::Place;
 use super::docker::{Inspect, containers};
@@ -8,15 +9,27 @@ use super::docker::{Inspect, containers};
 /// By the mounts of the container that serves this conversation; `None` where there is none, or the workspace is in the
 /// container's own files.
 pub fn on_this_machine(conversation: &str, workspace: &Path) -> Option<PathBuf> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    match containers() {
-        Ok((_, all)) => mapped(&all, conversation, workspace),
-        Err(e) => {
-            tracing::debug!("{e}");
-            None
+    Known::default().find(conversation, workspace)
+}
+
+/// How long a list of containers is as good as new.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// As [`on_this_machine`], for many conversations one after the other.
+#[derive(Default)]
+pub struct Known(Option<(Instant, Vec<Inspect>)>);
+
+impl Known {
+    /// See [`on_this_machine`].
+    pub fn find(&mut self, conversation: &str, workspace: &Path) -> Option<PathBuf> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
         }
+        if self.0.as_ref().is_none_or(|(at, _)| at.elapsed() > FRESH) {
+            let all = containers().map(|(_, all)| all).unwrap_or_default();
+            self.0 = Some((Instant::now(), all));
+        }
+        mapped(&self.0.as_ref()?.1, conversation, workspace)
     }
 }
 

@@ -148,33 +148,13 @@ fn a_hook_inside_a_container_is_heard_and_nothing_else_is() {
         (&CONVERSATION.into(), &"hook in a container".into()),
         "{status}"
     );
-    // from another container, from this machine: refused, and the agent goes on
+    // from another container: refused, and the agent goes on
     let said = call(&engine, "other", &hook, "three");
     assert!(
         said.contains("none of this sandbox's") && said.contains("allow"),
         "{said}"
     );
-    let line =
-        json!({"v": 1, "event": "message", "conversation": CONVERSATION, "text_hash": "00"}).to_string();
-    assert!(
-        raw(&door, line.as_bytes()).contains("not called in a container"),
-        "{line}"
-    );
-    // nothing else is answered there
-    for other in [
-        &br#"{"version":1,"state_dir":null}"#[..],
-        br#"{"v":1,"event":"rewind","conversation":"x"}"#,
-        b"GET / HTTP/1.1",
-        &[b'x'; 100_000],
-        b"\xff\xfe\n",
-    ] {
-        assert_eq!(
-            raw(&door, other),
-            "",
-            "{:?}",
-            String::from_utf8_lossy(&other[..20.min(other.len())])
-        );
-    }
+    nothing_else(&door);
     let said = call(&engine, "agent", &hook, "four");
     assert!(
         said.contains("respool: checkpoint cp-"),
@@ -204,6 +184,24 @@ fn a_hook_inside_a_container_is_heard_and_nothing_else_is() {
     assert!(why.contains("nobody answers at the door"), "{why}");
     engine.ok(&["hooks", "uninstall", "openhands", "--container", "-s", &ws]);
     assert!(!door.exists());
+}
+
+/// From this machine itself it is refused, and what is no hook's line gets no answer.
+fn nothing_else(door: &Path) {
+    let line = json!({"v": 1, "event": "message", "conversation": CONVERSATION, "text_hash": "00"});
+    let said = raw(door, line.to_string().as_bytes());
+    assert!(said.contains("not called in a container"), "{said}");
+    let long = vec![b'x'; 100_000];
+    for other in [
+        &br#"{"version":1,"state_dir":null}"#[..],
+        br#"{"v":1,"event":"rewind","conversation":"x"}"#,
+        b"GET / HTTP/1.1",
+        &long,
+        b"\xff\xfe\n",
+    ] {
+        let start = String::from_utf8_lossy(&other[..20.min(other.len())]);
+        assert_eq!(raw(door, other), "", "{start:?}");
+    }
 }
 
 /// Says something at a door; what comes back.
@@ -322,4 +320,60 @@ fn the_events_of_an_agent_server_inside_a_container_are_followed() {
     assert_eq!(kinds[..2], ["turn-end", "message"], "{list}");
     let status = engine.ok(&["-s", &ws, "hooks", "status", "openhands"]);
     assert_eq!(status["conversations"][0]["how"], "none", "{status}");
+}
+
+/// Its store is mounted from this machine, its workspace has another path inside.
+#[test]
+fn a_store_that_is_mounted_into_a_container_is_watched() {
+    let engine = Engine::start(Layout::Btrfs);
+    let ws = engine.dir().join("ws");
+    std::fs::create_dir(&ws).expect("the workspace");
+    let ws = ws.to_str().expect("UTF-8").to_owned();
+    engine.ok(&["track", &ws, "--size", "512M"]);
+    let id = CONVERSATION.replace('-', "");
+    let store = engine.dir().join("home/.openhands/conversations").join(&id);
+    std::fs::create_dir_all(store.join("events")).expect("folders");
+    let inside = format!("{}:/var/openhands/conversations/{id}", store.display());
+    let name = "agent-server-conversation-0123";
+    engine.run(
+        name,
+        &["-v", &inside, "-v", &format!("{ws}:/inside/the/container")],
+    );
+    let from = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/openhands/v1_sdk_1.58/conversations/11111111222243338444555555555555");
+    let text = std::fs::read_to_string(from.join("base_state.json")).expect("state");
+    let mut base: Value = serde_json::from_str(&text).expect("JSON");
+    base["id"] = CONVERSATION.into();
+    base["workspace"]["working_dir"] = "/inside/the/container".into();
+    let watch = Watch::start(&engine, &["-s", &ws, "watch"]);
+    watch.wait("waiting");
+    let mut events: Vec<_> = std::fs::read_dir(from.join("events"))
+        .expect("events")
+        .flatten()
+        .map(|e| e.path())
+        .collect();
+    events.sort();
+    events.retain(|p| {
+        p.file_name()
+            .is_some_and(|n| n.as_encoded_bytes().starts_with(b"event-"))
+    });
+    let put = |many: usize| {
+        let mut last = Value::Null;
+        for event in &events[..many] {
+            let to = store.join("events").join(event.file_name().expect("name"));
+            std::fs::copy(event, to).expect("copy");
+            let event: Value = serde_json::from_slice(&std::fs::read(event).expect("event")).expect("JSON");
+            last = event["id"].clone();
+        }
+        let mut base = base.clone();
+        base["leaf_event_id"] = last;
+        std::fs::write(store.join("base_state.json"), base.to_string()).expect("state");
+    };
+    put(1);
+    watch.wait("watching");
+    put(10);
+    let taken = watch.wait("checkpoint");
+    assert_eq!(taken["how"], "watch", "{taken}");
+    let rows = engine.ok(&["timeline", store.to_str().expect("UTF-8")]);
+    assert_eq!(rows["rows"][0]["checkpoint"]["id"], taken["checkpoint"], "{rows}");
 }

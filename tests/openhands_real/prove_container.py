@@ -76,6 +76,7 @@ def run(proof, python, api_of):
     finally:
         model.shutdown()
         docker.close()
+    proof.untrack(proof.scratch / "by-container")
 
 
 def in_container(proof, python, api_of, docker, model):
