@@ -19,7 +19,7 @@
 //! # The rooms and who may use whom
 //! `cli`, `tui` -> `demo` -> `rewind`, `watch` -> `timeline`, `diff`, `chat` -> `engine`, `sandbox`,
 //! `conversation`, `packages` -> `text`, `durable`, `process`, `progress`, `config`, `patterns`, `paths`, `failure`. No arrow up. `engine`
-//! knows neither conversations nor Docker; `conversation` never writes, `chat` does; ureq is used in `chat` alone,
+//! knows neither conversations nor Docker; `conversation` never writes, `chat` does; ureq and tungstenite are used in `chat` alone,
 //! ratatui and crossterm are used in
 //! `tui` alone, clap in `cli`, bollard in `sandbox`, ioctls in `engine`. `tests/architecture.rs` checks it.
 

@@ -38,3 +38,30 @@ impl CancelFlag {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// Another one that also ends when this side says so. Tells nothing.
+pub struct Until<'a> {
+    other: &'a dyn Progress,
+    flag: CancelFlag,
+}
+
+impl<'a> Until<'a> {
+    /// Ends when `other` does, or at [`Until::end`].
+    pub fn new(other: &'a dyn Progress) -> Self {
+        Self {
+            other,
+            flag: CancelFlag::new(),
+        }
+    }
+    /// Ends it.
+    pub fn end(&self) {
+        self.flag.cancel();
+    }
+}
+
+impl Progress for Until<'_> {
+    fn step(&self, _what: &'static str, _done: u64, _total: u64) {}
+    fn cancelled(&self) -> bool {
+        self.flag.is_set() || self.other.cancelled()
+    }
+}

@@ -68,6 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "watch",
         &[
             "timeline",
+            "chat",
             "conversation",
             "engine",
             "sandbox",
@@ -172,6 +173,7 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("clap_mangen", "cli"),
     ("bollard", "sandbox"),
     ("ureq", "chat"),
+    ("tungstenite", "chat"),
     ("loopdev", "engine"),
     ("similar", "diff"),
 ];

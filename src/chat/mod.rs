@@ -20,6 +20,7 @@ mod server;
 mod shelf;
 mod shells;
 mod sockets;
+pub mod stream;
 mod user;
 mod way;
 

@@ -181,6 +181,51 @@ impl Server {
         Err(last)
     }
 
+    /// The one that runs as this process, from a thread that is in its network.
+    pub(super) fn inside(pid: i32, network: &Path) -> Result<Self> {
+        let addresses = sockets::listening(pid, Some(network))?;
+        let mut keys: Vec<Option<Key>> = Key::in_environment(&environment(pid))
+            .into_iter()
+            .map(Some)
+            .collect();
+        keys.push(None);
+        let mut last = ChatError::server("the agent server", "it listens on no address");
+        for address in addresses {
+            for key in &keys {
+                let server = Self::new(&format!("http://{address}"), Some(pid), key.clone());
+                match server.conversations() {
+                    Ok(_) => return Ok(server),
+                    Err(e) => last = e,
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// The ids of its newest conversations.
+    pub(super) fn conversations(&self) -> Result<Vec<String>> {
+        let body = self.good(self.call("GET", "/api/conversations/search?limit=100", None)?)?;
+        let items = body["items"].as_array().into_iter().flatten();
+        let ids = items.filter_map(|c| plain(c["id"].as_str()?).ok().map(str::to_owned));
+        Ok(ids.collect())
+    }
+
+    /// The newest messages of the user in a conversation, as events, the oldest first.
+    pub(super) fn user_messages(&self, conversation: &str) -> Result<Vec<Value>> {
+        let path = format!(
+            "/api/conversations/{}/events/search?kind=MessageEvent&source=user&sort_order=TIMESTAMP&limit=100",
+            plain(conversation)?
+        );
+        let mut body = self.good(self.call("GET", &path, None)?)?;
+        let items = body["items"].as_array_mut().map(std::mem::take);
+        Ok(items.unwrap_or_default())
+    }
+
+    /// The first frame of a WebSocket, where it wants a key.
+    pub(super) fn greeting(&self) -> Option<String> {
+        self.key.as_ref().map(|k| super::stream::greeting(&k.0))
+    }
+
     fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
         let url = format!("{}{path}", self.url);
         let fail = |e: ureq::Error| ChatError::server(&self.url, e.to_string());
@@ -335,7 +380,7 @@ impl Server {
 }
 
 /// An id that can stand in an address.
-fn plain(id: &str) -> Result<&str> {
+pub(super) fn plain(id: &str) -> Result<&str> {
     let good = !id.is_empty() && id.len() < 100 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     good.then_some(id)
         .ok_or_else(|| ChatError::Unmovable("the conversation's id is none that a server could know".into()))

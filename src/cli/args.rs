@@ -285,6 +285,9 @@ pub enum Command {
     Hook {
         /// The agent.
         agent: String,
+        /// Inside a container: the socket of the sandbox [default: hook.sock beside this program, if it is there].
+        #[arg(long, value_name = "FILE")]
+        socket: Option<PathBuf>,
     },
     /// Put the hook into an agent's configuration, or take it out.
     Hooks {
@@ -477,6 +480,10 @@ pub struct HooksArgs {
     /// In your own configuration.
     #[arg(long)]
     pub user: bool,
+    /// In the workspace's configuration, for an agent inside a container: opens the sandbox's door, and says how the
+    /// container gets it.
+    #[arg(long, conflicts_with = "user")]
+    pub container: bool,
 }
 
 /// Commands of `docker`.

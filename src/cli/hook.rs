@@ -15,6 +15,7 @@ use crate::sandbox::registry::Registry;
 use crate::sandbox::settings::Settings;
 use crate::watch::agent::Agent;
 use crate::watch::hook::{Call, Taken, answer_to, carry_out};
+use crate::watch::line::{beside, say};
 
 /// The agent's own patience is 60 seconds; a checkpoint that comes after it would be a late one.
 const DEADLINE: Duration = Duration::from_secs(50);
@@ -23,7 +24,7 @@ const INPUT: u64 = 64 << 20;
 
 /// Takes the checkpoint and prints what the agent wants. Whatever goes wrong, the agent goes on: the exit
 /// code is 0 and the answer says why there is no checkpoint.
-pub fn run(global: Global, agent: &str) -> Done {
+pub fn run(global: Global, agent: &str, socket: Option<PathBuf>) -> Done {
     let Some(agent) = Agent::named(agent) else {
         // never 2: agents take it for a refusal of the message
         return Err(Failure::new(
@@ -41,7 +42,10 @@ pub fn run(global: Global, agent: &str) -> Done {
     let taken = match call {
         Ok(call) => match call.checkpoint() {
             None => return raw(answer_to(agent, None).as_bytes()),
-            Some(_) => in_time(agent, global.state_dir, global.config.as_deref(), &call),
+            Some(_) => match socket.or_else(own_line) {
+                Some(socket) => say(&socket, &call, DEADLINE),
+                None => in_time(agent, global.state_dir, global.config.as_deref(), &call),
+            },
         },
         Err(why) => Err(why),
     };
@@ -52,6 +56,11 @@ pub fn run(global: Global, agent: &str) -> Done {
         ));
     }
     raw(answer_to(agent, Some(&taken)).as_bytes())
+}
+
+/// The socket in this program's own folder: it runs inside a container then, and what keeps checkpoints is outside.
+fn own_line() -> Option<PathBuf> {
+    beside(&std::env::current_exe().ok()?)
 }
 
 /// Takes it in this thread; if that takes too long, another one answers and ends the process.

@@ -1,5 +1,8 @@
 //! `respool hooks`.
 
+mod container;
+mod each;
+
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -24,6 +27,8 @@ pub fn run(app: &App, command: &HooksCommand) -> Done {
         Failure::new(Kind::Usage, format!("{} has no hook here", shown(&args.agent))).hint(Agent::names())
     })?;
     match command {
+        HooksCommand::Install(args) if args.container => container::edit(app, agent, true),
+        HooksCommand::Uninstall(args) if args.container => container::edit(app, agent, false),
         HooksCommand::Install(args) => edit(app, agent, args, true),
         HooksCommand::Uninstall(args) => edit(app, agent, args, false),
         HooksCommand::Status(_) => show(app, agent),
@@ -116,9 +121,19 @@ fn show(app: &App, agent: Agent) -> Done {
             })
         })
     };
-    let reason = untracked(&site).or_else(|| if watched { None } else { without_watcher() });
+    let lacking = without_watcher();
+    let each = match &site {
+        Ok(Some(site)) => {
+            let lacking = lacking.clone();
+            each::rows(app, site, &each::Common { watched, lacking })
+        }
+        _ => Vec::new(),
+    };
+    let reason = untracked(&site).or(if watched { None } else { lacking });
+    let rows: Vec<_> = each.iter().map(each::Row::json).collect();
     let doc = json!({"agent": agent.name(), "workspace": shown_path(&dir), "files": all, "tracked": tracked,
-                     "watcher": watched, "will_checkpoint": reason.is_none(), "reason": reason});
+                     "watcher": watched, "will_checkpoint": reason.is_none(), "reason": reason,
+                     "conversations": rows});
     app.out.result(&doc, || {
         let mut out = String::new();
         for s in &all {
@@ -134,7 +149,8 @@ fn show(app: &App, agent: Agent) -> Done {
             None => will,
             Some(r) => format!("messages will have no checkpoint: {}", shown(r)),
         };
-        out + "\n"
+        out += "\n";
+        out + &each.iter().map(each::Row::line).collect::<String>()
     })
 }
 
@@ -179,6 +195,9 @@ fn lacking(agent: Agent, all: &[Status]) -> Option<String> {
 
 fn word(agent: Agent, state: &State) -> String {
     match state {
+        State::OtherBinary(b) if container::program().as_os_str() == b.as_str() => {
+            "installed for an agent inside a container".into()
+        }
         State::Installed => "installed".into(),
         State::Absent => "not installed".into(),
         State::OtherBinary(b) => format!(

@@ -197,7 +197,7 @@ fn dispatch(cli: Cli) -> Done {
     match command {
         Command::Completions { shell } => shell::completions(shell),
         Command::Man => man::man(),
-        Command::Hook { agent } => hook::run(global, &agent),
+        Command::Hook { agent, socket } => hook::run(global, &agent, socket),
         command => with_app(App::new(global)?, command),
     }
 }

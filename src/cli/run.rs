@@ -19,7 +19,7 @@ use crate::config::VaultSetting;
 use crate::engine::{CheckpointKind, How, NewCheckpoint, random_id};
 use crate::failure::Kind;
 use crate::paths;
-use crate::progress::{CancelFlag, Progress};
+use crate::progress::{Silent, Until};
 use crate::rewind::offer::{VaultKind, Wish, folder, offer, preferred};
 use crate::rewind::track::Means;
 use crate::sandbox::exclusive::{clone_of, template};
@@ -172,7 +172,7 @@ fn under_watch(
     agent: &str,
 ) -> Result<(i32, Tally), Failure> {
     let again = app.desk.site_at(site.path())?;
-    let ending = Until(CancelFlag::new());
+    let ending = Until::new(&Silent);
     let (ready, waits) = mpsc::channel();
     std::thread::scope(|threads| {
         let watcher = threads.spawn(|| {
@@ -203,22 +203,12 @@ fn under_watch(
         if started.is_ok() {
             std::thread::sleep(REST);
         }
-        ending.0.cancel();
+        ending.end();
         let tally = watcher.join().unwrap_or_default();
         let ended = started
             .map_err(|e| Failure::new(Kind::Failed, format!("{} cannot be run: {e}", shown(agent))))?;
         Ok((ended.code(), tally))
     })
-}
-
-/// Stops the watcher.
-struct Until(CancelFlag);
-
-impl Progress for Until {
-    fn step(&self, _what: &'static str, _done: u64, _total: u64) {}
-    fn cancelled(&self) -> bool {
-        self.0.is_set()
-    }
 }
 
 impl Tally {

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::sync::{Mutex, PoisonError};
 
 use super::app::App;
 use super::output::{Done, Failure};
 use crate::failure::Kind;
+use crate::progress::Until;
+use crate::service::door::serve;
 use crate::text::{count, shown};
+use crate::watch::stream::listen;
 use crate::watch::watcher::{Event, Scope, watch};
 
 /// Takes a checkpoint at each message until it is stopped.
@@ -15,18 +19,36 @@ pub fn run(app: &App, conversations: &[OsString]) -> Done {
     super::docker::as_set(app);
     let scope = scope(app, conversations)?;
     let bar = app.bar();
-    let mut broken = None;
-    let mut teller = Teller {
+    let sandbox = match &scope {
+        Scope::Sandbox(site) if site.remote().is_none() => Some(site.record.id.clone()),
+        _ => None,
+    };
+    let teller = Teller {
         program: app.program(),
         elsewhere: matches!(scope, Scope::These(_)) || app.global.sandbox.is_some(),
         conversations: BTreeSet::new(),
         ended: BTreeMap::new(),
     };
-    let watched = watch(&app.desk, scope, &bar, &mut |event| {
+    let told = Mutex::new((teller, None));
+    let tell = |event: Event| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (teller, broken) = &mut *told;
         if let Err(e) = app.out.result(&event, || teller.text(&event)) {
             broken.get_or_insert(e);
         }
+    };
+    let end = Until::new(&bar);
+    let watched = std::thread::scope(|threads| {
+        if let Some(sandbox) = &sandbox {
+            let registry = &app.desk.registry;
+            threads.spawn(|| serve(registry, Some(sandbox), &end));
+            threads.spawn(|| listen(registry, sandbox, &end, &mut |event| tell(event)));
+        }
+        let watched = watch(&app.desk, scope, &bar, &mut |event| tell(event));
+        end.end();
+        watched
     });
+    let (_, broken) = told.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (watched, broken) {
         // being stopped is how it ends
         (Err(e), None) if crate::failure::Explain::kind(&e) != Kind::Cancelled => Err(e.into()),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::remote::{self, Line};
 use super::settings::Settings;
 use super::site::Site;
-use super::{bind, rebuilt};
+use super::{bind, exclusive, heard, rebuilt};
 use crate::durable::replace_file;
 use crate::engine::catalog::{self, Listed, SandboxRecord};
 use crate::engine::pool::Pool;
@@ -453,6 +453,38 @@ impl Registry {
             }
         }
         Ok(None)
+    }
+
+    /// The tracked sandbox that heard of this conversation, or that is the clone for it: for one whose store names a path
+    /// inside a container. Two that did are none: it is not guessed.
+    pub fn of_conversation(&self, id: &str) -> Result<Option<Site>> {
+        let (mut fit, mut dirs) = (Vec::new(), Vec::new());
+        let Census {
+            pools,
+            sandboxes,
+            copies,
+            ..
+        } = if self.far() { return Ok(None) } else { self.all()? };
+        for (i, listed) in sandboxes {
+            dirs.push((pools[i].base_path().join("s").join(&listed.id), listed));
+        }
+        dirs.extend(copies.into_iter().map(|(dir, l)| (dir.join(&l.id), l)));
+        for (dir, listed) in dirs {
+            let Ok(record) = listed.record else { continue };
+            let cloned = || exclusive::clone_of(&record).is_some_and(|o| heard::same(&o.conversation, id));
+            let told = || {
+                heard::heard(&dir)
+                    .iter()
+                    .any(|h| heard::same(&h.conversation, id))
+            };
+            if record.tracked && (cloned() || told()) {
+                fit.push(record.id);
+            }
+        }
+        match fit.as_slice() {
+            [one] => self.by_id(one),
+            _ => Ok(None),
+        }
     }
 
     /// The sandboxes that `path` was in and that are no longer tracked, the newest first. What cannot be read

@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub mod client;
+pub mod door;
 pub mod frame;
 pub mod host;
 pub mod manage;

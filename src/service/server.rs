@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::answer::{Found, View};
+use super::door;
 use super::frame::{Answer, Ask, Hello, Outcome, VERSION, read, read_ask, write};
 use super::peer::Peer;
 use super::tenant::{Realm, sweep_all};
 use super::{Result, ServiceError};
 use crate::failure::{Kind, Report};
-use crate::progress::{CancelFlag, Progress};
+use crate::progress::{CancelFlag, Progress, Until};
 use crate::sandbox::registry::Registry;
 use crate::sandbox::remote::{Ask as About, Request};
 use crate::timeline::counts::Known;
@@ -168,8 +169,23 @@ impl Drop for Socket {
     }
 }
 
-/// Serves until `stop` says so; then what is under way is cancelled and waited for.
+/// As [`serve_socket`], and the doors of its own state beside it: those of users' states are served by who watches there.
 pub fn serve(socket: &Socket, state: Registry, stop: &dyn Progress) -> Result<()> {
+    let doors = state.clone();
+    let end = Until::new(stop);
+    std::thread::scope(|threads| {
+        let beside = std::thread::Builder::new().name("doors".into());
+        if let Err(e) = beside.spawn_scoped(threads, || door::serve(&doors, None, &end)) {
+            tracing::warn!("no hook inside a container is heard: {e}");
+        }
+        let served = serve_socket(socket, state, stop);
+        end.end();
+        served
+    })
+}
+
+/// Serves until `stop` says so; then what is under way is cancelled and waited for.
+fn serve_socket(socket: &Socket, state: Registry, stop: &dyn Progress) -> Result<()> {
     let shared = Shared::new(state);
     sweep_all(&shared.state);
     let failed = |source| ServiceError::Io {

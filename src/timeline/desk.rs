@@ -11,6 +11,7 @@ use super::{Row, Timeline};
 use crate::conversation::{Conversation, ConversationError, Found, Library, Message};
 use crate::engine::{Change, Checkpoint, CheckpointId, EngineError};
 use crate::progress::Progress;
+use crate::sandbox::mapped::on_this_machine;
 use crate::sandbox::registry::{Earlier, Registry};
 use crate::sandbox::site::Site;
 
@@ -143,15 +144,36 @@ impl Desk {
         }
     }
 
+    /// By its workspace; where that is a path inside a container, by what the sandboxes heard of it, or where the engine
+    /// says that the path is on this machine.
     fn site_of(&self, conversation: &Conversation) -> Result<Option<Site>, EngineError> {
-        match &conversation.summary.workspace {
-            Some(w) if w.is_absolute() => self.registry.find(w),
-            _ => Ok(None),
+        let workspace = conversation
+            .summary
+            .workspace
+            .as_deref()
+            .filter(|w| w.is_absolute());
+        if let Some(site) = workspace.map_or(Ok(None), |w| self.registry.find(w))? {
+            return Ok(Some(site));
+        }
+        let inside = conversation.summary.agent == "openhands" && workspace.is_none_or(|w| !w.exists());
+        if !inside {
+            return Ok(None);
+        }
+        let id = &conversation.summary.id;
+        if let Some(site) = self.registry.of_conversation(id)? {
+            return Ok(Some(site));
+        }
+        match workspace.and_then(|w| on_this_machine(id, w)) {
+            Some(real) => self.registry.find(&real),
+            None => Ok(None),
         }
     }
 
     /// The sandbox of a conversation, or why it cannot be used.
     pub fn site(&self, conversation: &Conversation) -> Result<Site, EngineError> {
+        if let Some(site) = self.site_of(conversation)? {
+            return Ok(site);
+        }
         let workspace = conversation.summary.workspace.clone().unwrap_or_default();
         self.site_at(&workspace)
     }

@@ -189,7 +189,8 @@ pub fn carry_out(registry: &Registry, call: &Call) -> Result<Taken, String> {
 /// Why an agent that does not run as root gets no checkpoints.
 pub const NEEDS_ROOT: &str = "the hook needs root, and the agent runs as another user";
 
-fn words(e: &dyn Explain) -> String {
+/// An error and its hint in one line.
+pub fn words(e: &dyn Explain) -> String {
     match e.hint() {
         Some(hint) => format!("{e} ({hint})"),
         None => e.to_string(),

@@ -5,8 +5,10 @@ mod event;
 mod followed;
 pub mod hook;
 pub mod hooks;
+pub mod line;
 mod newcomers;
 mod presence;
+pub mod stream;
 pub mod take;
 pub mod watcher;
 

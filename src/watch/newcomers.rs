@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use notify::RecursiveMode;
 
 use crate::conversation::{Found, Library};
+use crate::sandbox::mapped::Known;
 
 /// How long a new folder may take to become a store.
 const BECOMING: Duration = Duration::from_secs(10);
@@ -29,6 +30,7 @@ pub(super) struct Newcomers {
     /// New folders, until when each may become a store.
     becoming: BTreeMap<PathBuf, Instant>,
     looked: Instant,
+    containers: Known,
 }
 
 impl Newcomers {
@@ -42,6 +44,7 @@ impl Newcomers {
             known: HashSet::new(),
             becoming: BTreeMap::new(),
             looked: Instant::now(),
+            containers: Known::default(),
         };
         let here = it.unknown(library);
         (it, here)
@@ -71,9 +74,12 @@ impl Newcomers {
     }
 
     /// Whether a store's workspace is this one or lies in it; `None` while it does not say.
-    fn belongs(&self, found: &Found) -> Option<bool> {
+    fn belongs(&mut self, found: &Found) -> Option<bool> {
         let workspace = found.0.workspace(&found.1).ok()??;
-        let real = workspace.canonicalize().unwrap_or(workspace);
+        let inside = |known: &mut Known| known.find(&found.1.file_name()?.to_string_lossy(), &workspace);
+        let real = workspace.canonicalize().ok();
+        // a path inside a container
+        let real = real.or_else(|| inside(&mut self.containers)).unwrap_or(workspace);
         Some(self.workspaces.iter().any(|w| real.starts_with(w)))
     }
 

@@ -467,3 +467,31 @@ fn the_hook_needs_no_root() {
         "{said}"
     );
 }
+
+/// A workspace for each conversation, without root and without the service.
+#[test]
+fn each_conversation_has_a_workspace_of_its_own() {
+    let user = Someone::new("noatime");
+    let before = user.manifest();
+    user.ok(&["--yes", "track", "--per-conversation", user.text()]);
+    let open = |id: &str| {
+        let doc = user.ok(&["--yes", "track", "--per-conversation", user.text(), "-c", id]);
+        PathBuf::from(doc["path"].as_str().expect("a path"))
+    };
+    let (a, b) = (open("conv-a"), open("conv-b"));
+    before.assert_same(&Manifest::of(&a), "a clone");
+    user.shell("cd project.workspaces; echo two > conv-a/f; echo three > conv-b/f");
+    let done = user.ok(&[
+        "--yes",
+        "-s",
+        a.to_str().expect("UTF-8"),
+        "rewind",
+        "start",
+        "--files",
+    ]);
+    assert_eq!(done["verified"], true, "{done}");
+    before.assert_same(&Manifest::of(&a), "rewound");
+    assert_eq!(std::fs::read_to_string(b.join("f")).expect("f"), "three\n");
+    user.ok(&["--yes", "untrack", b.to_str().expect("UTF-8")]);
+    assert_eq!(std::fs::read_to_string(b.join("f")).expect("f"), "three\n");
+}

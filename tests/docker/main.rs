@@ -6,6 +6,7 @@ mod common;
 #[path = "../cli/manifest.rs"]
 mod manifest;
 
+mod door;
 mod engine;
 mod inside;
 mod kills;

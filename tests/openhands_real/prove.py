@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE.parent / "recorder"))
 
 import mock_llm  # noqa: E402
 import prove_chat  # noqa: E402
+import prove_container  # noqa: E402
 import prove_resend  # noqa: E402
 import story  # noqa: E402
 import trace_tree as trace  # noqa: E402
@@ -411,13 +412,14 @@ class Proof:
 class Api:
     """The REST interface of the agent server, as far as it is needed."""
 
-    def __init__(self, port):
+    def __init__(self, port, key=None):
         self.base = f"http://127.0.0.1:{port}"
+        self.key = {"X-Session-API-Key": key} if key else {}
 
     def __call__(self, method, path, body=None):
         request = urllib.request.Request(self.base + path, method=method,
                                          data=None if body is None else json.dumps(body).encode(),
-                                         headers={"Content-Type": "application/json"})
+                                         headers={"Content-Type": "application/json"} | self.key)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.loads(answer.read() or "null")
@@ -452,7 +454,7 @@ def main():
     parser.add_argument("--cli")
     parser.add_argument("--server", metavar="PYTHON")
     parser.add_argument("--only", choices=["hook", "not-tracked", "watcher", "both", "chat", "cli", "chat-cli",
-                                           "server", "chat-server", "resend"])
+                                           "server", "chat-server", "resend", "container"])
     args = parser.parse_args()
     proof = Proof(args)
     try:
@@ -465,6 +467,7 @@ def main():
             steps["server"] = lambda: proof.by_server(args.server)
             steps["chat-server"] = lambda: prove_chat.by_server(proof, args.server)
             steps["resend"] = lambda: prove_resend.run(proof, args.server)
+            steps["container"] = lambda: prove_container.run(proof, args.server, Api)
         for name in [args.only] if args.only else steps:
             steps[name]()
     finally:

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Proves a respool binary against the real OpenHands: the SDK by hook and by watcher, the command line tool by hook,
-# the agent server by both; and that a conversation goes back with the files, and an edited message is sent again, by what the
-# model gets afterwards.
-# STEP: hook, not-tracked, watcher, both, chat, cli, chat-cli, server, chat-server, resend.
+# the agent server by both, and inside a container of a dockerd of its own; and that a conversation goes back with the
+# files, and an edited message is sent again, by what the model gets afterwards.
+# STEP: hook, not-tracked, watcher, both, chat, cli, chat-cli, server, chat-server, resend, container.
+# `container` needs dockerd and mkfs.btrfs, too.
 # Needs root, tmux, and Python 3.12 or later. Takes a few minutes the first time (it fetches OpenHands from PyPI).
 #
 #   prove.sh RESPOOL [--venv DIR] [--cli-venv DIR] [--server-venv DIR] [--only STEP]

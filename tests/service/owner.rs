@@ -284,3 +284,37 @@ fn what_one_user_may_take_is_limited() {
         assert_eq!(s.root(&["untrack", row["path"].as_str().expect("path")]).0, 0);
     }
 }
+
+/// Each conversation has a workspace of its own, without root; nobody else may have one made.
+#[test]
+fn the_owner_opens_a_workspace_for_each_conversation() {
+    let s = Served::new();
+    let ws = s.tracked();
+    let ws = ws.to_str().expect("UTF-8");
+    let told = |args: &[&str]| {
+        let (code, doc) = s.run_as(
+            OWNER,
+            &[&["--yes", "track", "--per-conversation", ws], args].concat(),
+        );
+        assert_eq!(code, 0, "{doc}");
+        doc
+    };
+    let template = told(&["--shared", "archive"]);
+    assert_eq!(template["per_conversation"], true, "{template}");
+    let (a, b) = (told(&["-c", "conv-a"]), told(&["-c", "conv-b"]));
+    assert_eq!(
+        (&a["made"], &told(&["-c", "conv-a"])["made"]),
+        (&true.into(), &false.into())
+    );
+    let at = |doc: &serde_json::Value| doc["path"].as_str().expect("a path").to_owned();
+    let script = "cd project.workspaces && echo two > conv-a/a && echo x > archive/kept && rm conv-b/a";
+    assert!(s.shell(script).status.success(), "they are the owner's");
+    let (code, done) = s.run_as(OWNER, &["--yes", "-s", &at(&a), "rewind", "start", "--files"]);
+    assert_eq!((code, &done["verified"]), (0, &true.into()), "{done}");
+    let read = |path: String| std::fs::read_to_string(path).ok();
+    assert_eq!(read(format!("{}/a", at(&a))).as_deref(), Some("one\n"));
+    assert_eq!(read(format!("{}/a", at(&b))), None, "the other one's work");
+    let (code, doc) = s.run_as(OTHER, &["--yes", "track", "--per-conversation", ws, "-c", "mine"]);
+    assert_ne!(code, 0, "{doc}");
+    assert!(!std::path::Path::new(&format!("{ws}.workspaces/mine")).exists());
+}
