@@ -65,7 +65,7 @@ impl BtrfsVault {
         })
     }
 
-    /// As [`super::Vault::verify`] of all, of a live tree that nobody can write to: no snapshot of it is taken.
+    /// As [`crate::engine::vault::Vault::verify`] of all, of a live tree that nobody can write to: no snapshot of it is taken.
     pub fn verify_still(&self, target: &CheckpointId, progress: &dyn Progress) -> Result<Vec<Difference>> {
         let live = self.part_fd()?;
         let target = self.open_state(&State::Checkpoint(target.clone()))?;
