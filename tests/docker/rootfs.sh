@@ -14,11 +14,11 @@ echo 'root:x:0:' >"$to/etc/group"
 echo 'an image file' >"$to/etc/issue"
 echo old >"$to/usr/share/doc/old/readme"
 echo gone >"$to/usr/share/doc/gone"
-declare -A done
+declare -A copied
 lib() {
     local real
-    [ -z "${done[$1]-}" ] || return 0
-    done[$1]=1
+    [ -z "${copied[$1]-}" ] || return 0
+    copied[$1]=1
     real=$(readlink -f "$1")
     mkdir -p "$to$(dirname "$1")"
     cp "$real" "$to$1"
