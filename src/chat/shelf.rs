@@ -159,12 +159,23 @@ impl Shelf {
         read().map_err(ChatError::io("read", &path))
     }
 
+    /// What is known of a regular file. The mode of a link is everybody's.
+    fn stat_file(&self, name: &str) -> Result<rustix::fs::Stat> {
+        let path = self.path.join(name);
+        let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(ChatError::io("look at", &path))?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            return Ok(stat);
+        }
+        let reason = "it is no regular file".into();
+        Err(ChatError::Damaged { path, reason })
+    }
+
     /// Replaces a file in one step, durably, with the mode and owner that it had.
     pub(super) fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path.join(name);
         let temp = format!(".{name}.respool-{}", std::process::id());
-        let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(ChatError::io("look at", &path))?;
+        let stat = self.stat_file(name)?;
         let write = || -> io::Result<()> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let fd = rustix::fs::openat(&self.fd, &temp, flags, Mode::RUSR | Mode::WUSR)?;
@@ -197,8 +208,7 @@ impl Shelf {
     ) -> Result<()> {
         let path = self.path.join(name);
         let fail = || ChatError::io::<io::Error>("write", &path);
-        let stat = rustix::fs::statat(&self.fd, like, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(ChatError::io("look at", &self.path.join(like)))?;
+        let stat = self.stat_file(like)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, temp, flags, Mode::RUSR | Mode::WUSR)
             .map_err(ChatError::io("write", &path))?;
@@ -276,5 +286,27 @@ impl Shelf {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(e) => Err(ChatError::io("lock", path)(e)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link in its place is neither followed nor replaced, and its mode is given to nothing.
+    #[test]
+    fn a_link_is_not_replaced() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let shelf = Shelf::open(dir.path()).expect("folder");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/etc/hostname", &link).expect("link");
+        shelf.replace("link", b"x").expect_err("a link");
+        shelf
+            .create(("new", "temp", "link"), |_| Ok(()))
+            .expect_err("like a link");
+        assert!(link.is_symlink());
+        assert_eq!(dir.path().read_dir().expect("folder").count(), 1);
+        std::fs::write(dir.path().join("file"), "a").expect("write");
+        shelf.replace("file", b"x").expect("a file");
     }
 }
