@@ -14,6 +14,7 @@ use crate::engine::EngineError;
 use crate::failure::Kind;
 use crate::sandbox::exclusive::clone_of;
 use crate::sandbox::site::Site;
+use crate::service::door;
 use crate::text::{shown, shown_path};
 use crate::watch::agent::{Agent, Spot};
 use crate::watch::hook::NEEDS_ROOT;
@@ -112,6 +113,14 @@ fn show(app: &App, agent: Agent) -> Done {
     let tracked = matches!(&site, Ok(Some(_)));
     let watched = matches!(&site, Ok(Some(s)) if watched(app, s));
     let without_watcher = || {
+        if all.iter().any(|s| container::is_ours(&s.state)) {
+            let door = site
+                .as_ref()
+                .ok()?
+                .as_ref()
+                .map(|s| door::state(&app.desk.registry, &s.record.id));
+            return container::unheard(door);
+        }
         lacking(agent, &all).or_else(|| {
             (app.who.uid != 0).then(|| {
                 format!(
@@ -195,9 +204,7 @@ fn lacking(agent: Agent, all: &[Status]) -> Option<String> {
 
 fn word(agent: Agent, state: &State) -> String {
     match state {
-        State::OtherBinary(b) if container::program().as_os_str() == b.as_str() => {
-            "installed for an agent inside a container".into()
-        }
+        state if container::is_ours(state) => "installed for an agent inside a container".into(),
         State::Installed => "installed".into(),
         State::Absent => "not installed".into(),
         State::OtherBinary(b) => format!(

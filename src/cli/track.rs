@@ -23,6 +23,7 @@ use crate::rewind::offer::{
 };
 use crate::rewind::track::{Means, TrackPlan, Tracked};
 use crate::rewind::untrack::{UntrackPlan, untrack as do_untrack, untrack_plan};
+use crate::service::door;
 use crate::text::{count, json_path, shown_path};
 
 fn wish(app: &App, args: &TrackArgs) -> Result<Wish, Failure> {
@@ -208,6 +209,10 @@ pub fn untrack(app: &App, dir: &Path) -> Done {
     let bar = app.bar();
     do_untrack(&site, &bar)?;
     drop(bar);
+    if let Err(e) = door::remove(&app.desk.registry, &site.record.id) {
+        app.out
+            .say(format!("respool: its door for containers stays: {e}"));
+    }
     if let Some(notice) = boot::unset_after(&app.desk.registry, &site.record) {
         app.out.say(format!("respool: {notice}"));
     }

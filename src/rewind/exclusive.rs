@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::adopt::{back, shows};
-use super::aside::{Beside, names};
+use super::aside::{Beside, names, times_like};
 use super::error::{Result, RewindError};
 use super::journal::{Log, Phase, Record};
 use super::track::start_checkpoint;
@@ -321,8 +321,9 @@ fn in_the_pool(work: &mut Work<'_>, name: &str) -> Result<()> {
         let live = work.dir.live()?;
         Ok(live.ok_or_else(|| EngineError::NotManaged { path: path.clone() })?)
     };
-    start_checkpoint(work.pool, &work.record, live()?)?;
     let mounted = live()?;
+    without_stubs(work, &mounted)?;
+    start_checkpoint(work.pool, &work.record, live()?)?;
     let (stub, _) = member(&work.folder, work.template, name)?;
     work.log.advance(&mut work.journal, Phase::Switching)?;
     fault_point("clone-switching");
@@ -332,6 +333,37 @@ fn in_the_pool(work: &mut Work<'_>, name: &str) -> Result<()> {
     fault_point("clone-sealed");
     bind::mount_over(&mounted, &stub).map_err(EngineError::io("mount the live tree at", &path))?;
     shown(work)
+}
+
+/// Where the template has a subvolume inside, a snapshot of it has something that is no folder: nothing can be made in it.
+/// An empty folder takes its place, of the same owner and mode.
+fn without_stubs(work: &Work<'_>, clone: &OwnedFd) -> Result<()> {
+    let root = &work.record.path;
+    for inside in subvolume::nested(&work.source).map_err(EngineError::io("look into", root))? {
+        let at = root.join(&inside.path);
+        let io = |e: std::io::Error| EngineError::io("make", &at)(e);
+        let above = inside.path.parent().unwrap_or(Path::new(""));
+        let name = inside.path.file_name().unwrap_or_default();
+        let (from, to) = (
+            subvolume::open_dir(&work.source, above).map_err(io)?,
+            subvolume::open_dir(clone, above).map_err(io)?,
+        );
+        let was = rustix::fs::statat(&from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| io(e.into()))?;
+        match rustix::fs::unlinkat(&to, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT) | Ok(()) => {}
+            Err(e) => return Err(io(e.into()).into()),
+        }
+        rustix::fs::mkdirat(&to, name, Mode::RWXU).map_err(|e| io(e.into()))?;
+        if rustix::process::geteuid().is_root() {
+            let (uid, gid) = (Uid::from_raw(was.st_uid), Gid::from_raw(was.st_gid));
+            rustix::fs::chownat(&to, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|e| io(e.into()))?;
+        }
+        let made = subvolume::open_dir(&to, name).map_err(io)?;
+        rustix::fs::fchmod(&made, Mode::from_raw_mode(was.st_mode & 0o7777)).map_err(|e| io(e.into()))?;
+        times_like(&to, &from, &at)?;
+    }
+    Ok(())
 }
 
 /// The clone takes the place of its folder, on the template's own file system.
@@ -354,6 +386,7 @@ fn beside(work: &mut Work<'_>, name: &str) -> Result<()> {
     }
     work.record.live_uuid = subvolume::hex(&info.uuid);
     work.dir.write_record(&work.record)?;
+    without_stubs(work, &fresh)?;
     let (empty, _) = member(&work.folder, work.template, name)?;
     beside.remember(&empty, &mut work.journal)?;
     work.log.advance(&mut work.journal, Phase::Switching)?;

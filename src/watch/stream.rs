@@ -20,8 +20,9 @@ use crate::sandbox::site::Site;
 use crate::text::shown;
 use crate::timeline::join::text_hash;
 
-/// How often containers are looked for.
+/// How often the containers of a sandbox are looked at; where it has none, whether it has some by now.
 const ROUND: Duration = Duration::from_secs(2);
+const SELDOM: Duration = Duration::from_secs(10);
 /// How soon the end is seen.
 const TICK: Duration = Duration::from_millis(200);
 /// A hook's checkpoint of the same text that is not older, in seconds, is that of this message.
@@ -32,16 +33,17 @@ pub fn listen(registry: &Registry, sandbox: &str, stop: &dyn Progress, tell: &mu
     let (send, receive) = channel();
     std::thread::scope(|threads| {
         let mut known = BTreeSet::new();
-        let mut looked: Option<Instant> = None;
+        let mut next = Instant::now();
         let mut ears = Ears {
             registry,
             sandbox,
             acted: BTreeSet::new(),
         };
         while !stop.cancelled() {
-            if looked.is_none_or(|t| t.elapsed() >= ROUND) {
-                looked = Some(Instant::now());
-                for pid in ears.servers() {
+            if Instant::now() >= next {
+                let servers = ears.servers();
+                next = Instant::now() + if servers.is_some() { ROUND } else { SELDOM };
+                for pid in servers.unwrap_or_default() {
                     if known.insert(pid) {
                         let send: Sender<Told> = send.clone();
                         threads.spawn(move || follow(pid, stop, &send));
@@ -67,15 +69,14 @@ impl Ears<'_> {
         tracked.ok_or_else(|| format!("sandbox {} is not tracked any more", self.sandbox))
     }
 
-    /// The processes of the servers that run now.
-    fn servers(&self) -> Vec<i32> {
-        let Ok(site) = self.site() else { return Vec::new() };
-        let Ok(parts) = site.parts() else {
-            return Vec::new();
-        };
+    /// The processes of the servers that run now; `None` where there are no containers. The sandbox is not kept open: its
+    /// pool could not be unmounted.
+    fn servers(&self) -> Option<Vec<i32>> {
+        let site = self.site().ok()?;
+        let parts = site.parts().ok().filter(|p| !p.is_empty())?;
         let opened = parts.open().into_iter().filter_map(|f| f.part.ok());
         let lives = opened.filter(|p| p.container.state == Does::Running && p.container.pid > 0);
-        lives.flat_map(|p| servers_in(p.container.pid)).collect()
+        Some(lives.flat_map(|p| servers_in(p.container.pid)).collect())
     }
 
     fn drain(&mut self, receive: &Receiver<Told>, tell: &mut dyn FnMut(Event)) {

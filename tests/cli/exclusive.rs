@@ -419,3 +419,27 @@ fn the_watcher_of_the_template_follows_the_clones() {
     let list = ok(&lab, &["-s", text(&a), "checkpoints"]);
     assert!(list.to_string().contains(&id), "{list}");
 }
+
+/// P049: a subvolume inside the template is in no snapshot of it. It is said, and its place can be written to.
+#[test]
+fn p049_what_of_the_template_is_not_in_a_clone_is_said() {
+    let lab = Lab::plain(rich);
+    template(&lab);
+    let made = std::process::Command::new("btrfs")
+        .args(["subvolume", "create"])
+        .arg(lab.at("nested"))
+        .output();
+    assert!(made.expect("btrfs").status.success());
+    lab.write("nested/i.txt", "x");
+    let a = ask(
+        &lab,
+        &["track", "--per-conversation", lab.ws_text(), "-c", "conv-a"],
+    );
+    assert_eq!(a.code, Some(0), "{}", a.err);
+    assert!(a.err.contains("nested is not in the clone"), "{}", a.err);
+    let path = PathBuf::from(a.json()["path"].as_str().expect("a path"));
+    assert!(!path.join("nested/i.txt").exists());
+    std::fs::write(path.join("nested/own"), "x").expect("it is a folder like any other");
+    ok(&lab, &["-s", text(&path), "rewind", "start", "--files"]);
+    assert!(!path.join("nested/own").exists());
+}

@@ -148,6 +148,7 @@ fn a_hook_inside_a_container_is_heard_and_nothing_else_is() {
         (&CONVERSATION.into(), &"hook in a container".into()),
         "{status}"
     );
+    assert_eq!(status["will_checkpoint"], true, "{status}");
     // from another container: refused, and the agent goes on
     let said = call(&engine, "other", &hook, "three");
     assert!(

@@ -11,12 +11,29 @@ use crate::sandbox::site::Site;
 use crate::service::door;
 use crate::text::{json_path, shell_word, shown_path};
 use crate::watch::agent::Agent;
-use crate::watch::hooks::{Edit, install, uninstall};
+use crate::watch::hooks::{Edit, State, install, uninstall};
 use crate::watch::line::{INSIDE, PROGRAM};
+
+/// Why a hook inside a container is not heard.
+pub const NOBODY: &str = "nobody answers at the door: respool service, or respool watch";
 
 /// What a hook inside a container calls.
 pub fn program() -> std::path::PathBuf {
     Path::new(INSIDE).join(PROGRAM)
+}
+
+/// True where the hook calls what is inside a container.
+pub fn is_ours(state: &State) -> bool {
+    matches!(state, State::OtherBinary(b) if program().as_os_str() == b.as_str())
+}
+
+/// Why such a hook is not heard, if it is not. `door`: whether there is one, and whether somebody answers.
+pub fn unheard(door: Option<(bool, bool)>) -> Option<String> {
+    match door {
+        Some((true, true)) => None,
+        Some((true, false)) => Some(NOBODY.into()),
+        _ => Some("the sandbox has no door: respool hooks install --container".into()),
+    }
 }
 
 fn site(app: &App) -> Result<Site, Failure> {

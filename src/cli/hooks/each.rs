@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::app::App;
+use super::container::NOBODY;
 use crate::sandbox::heard::{self, Heard, Way};
 use crate::sandbox::site::Site;
 use crate::service::door;
@@ -86,10 +87,7 @@ fn of_store(told: &[Heard], id: &str, common: &Common, own: bool, door: (bool, b
     if by(Way::Hook) {
         return match door {
             (true, served) if served || common.watched => Row::new(id, "hook in a container", None),
-            (true, _) => {
-                let why = "nobody answers at the door: respool service, or respool watch";
-                Row::new(id, "none", Some(why.into()))
-            }
+            (true, _) => Row::new(id, "none", Some(NOBODY.into())),
             (false, _) => {
                 let why = "the door was taken away: respool hooks install --container";
                 Row::new(id, "none", Some(why.into()))
