@@ -1,33 +1,24 @@
 //! A workspace of its own for each conversation: a writable snapshot of the template's live tree, in constant time,
 //! beside the template. Each step is announced in the journal; killed anywhere, the workspace is there or it is not.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod folders;
+mod steps;
+
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use chrono::Utc;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
-use rustix::io::Errno;
-
-use super::adopt::{back, shows};
-use super::aside::{Beside, names, times_like};
 use super::error::{Result, RewindError};
-use super::journal::{Log, Phase, Record};
-use super::track::start_checkpoint;
-use super::{OperationKind, OperationState};
-use crate::engine::catalog::{self, LIVE, Place, RECORD_VERSION, SandboxDir, SandboxRecord};
-use crate::engine::pool::Pool;
-use crate::engine::{EngineError, ioctl, random_id, subvolume};
-use crate::process::fault_point;
+use crate::engine::catalog::SandboxDir;
 use crate::progress::Progress;
-use crate::sandbox::bind;
 use crate::sandbox::exclusive::{
-    Origin, Template, check_name, clone_of, folder_of, must_be_template, set_clone, set_template,
+    Template, check_name, clone_of, folder_of, must_be_template, set_template, template as template_of,
 };
 use crate::sandbox::manage::{Verb, order};
 use crate::sandbox::site::Site;
 use crate::text::shown_path;
 use crate::timeline::desk::Desk;
+use folders::{member, workspaces};
+use steps::cloned;
+pub(super) use steps::unmade;
 
 /// A conversation's workspace, opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +57,7 @@ pub fn make_template(site: &mut Site, shared: Option<&str>) -> Result<Template> 
         let why = format!("{} is the workspace of a conversation", shown_path(&path));
         return Err(refused(&path, why, "name the folder that it was cloned from"));
     }
-    let mut mark = crate::sandbox::exclusive::template(&site.record).unwrap_or_default();
+    let mut mark = template_of(&site.record).unwrap_or_default();
     if let Some(name) = shared {
         check_name(name)?;
         mark.shared = Some(name.to_owned());
@@ -81,58 +72,6 @@ pub fn make_template(site: &mut Site, shared: Option<&str>) -> Result<Template> 
         site.write_record(record)?;
     }
     Ok(mark)
-}
-
-/// The folder of the workspaces, made if it is not there. It must belong to the owner of the template.
-fn workspaces(template: &SandboxRecord) -> Result<OwnedFd> {
-    let path = folder_of(&template.path);
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(EngineError::NoPath { path }.into());
-    };
-    let above = bind::open_exact(parent).map_err(EngineError::io("open", parent))?;
-    made(&above, name, template).map_err(EngineError::io("make", &path))?;
-    entered(&above, Path::new(name), template, &path)
-}
-
-/// Makes a folder like the template's; true if it was not there.
-fn made(parent: impl AsFd, name: impl AsRef<Path>, template: &SandboxRecord) -> std::io::Result<bool> {
-    let name = name.as_ref();
-    match rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o755)) {
-        Ok(()) => {}
-        Err(Errno::EXIST) => return Ok(false),
-        Err(e) => return Err(e.into()),
-    }
-    if rustix::process::geteuid().is_root() {
-        let (uid, gid) = (Uid::from_raw(template.uid), Gid::from_raw(template.gid));
-        rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(true)
-}
-
-/// Opens a folder of the owner's: no link, nobody else's.
-fn entered(parent: impl AsFd, name: &Path, template: &SandboxRecord, path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
-        Ok(fd) => fd,
-        Err(Errno::LOOP | Errno::NOTDIR) => {
-            let why = format!("{} is a link or no folder", shown_path(path));
-            return Err(refused(path, why, "move it away"));
-        }
-        Err(e) => return Err(EngineError::io("open", path)(e.into()).into()),
-    };
-    let uid = bind::stat(&fd).map_err(EngineError::io("look at", path))?.st_uid;
-    if uid != template.uid {
-        let why = format!("{} belongs to user {uid}", shown_path(path));
-        return Err(refused(path, why, "it must belong to the owner of the template"));
-    }
-    Ok(fd)
-}
-
-/// A folder in that of the workspaces, made if it is not there; true if it was made.
-fn member(folder: &OwnedFd, template: &SandboxRecord, name: &str) -> Result<(OwnedFd, bool)> {
-    let path = folder_of(&template.path).join(name);
-    let fresh = made(folder, name, template).map_err(EngineError::io("make", &path))?;
-    Ok((entered(folder, Path::new(name), template, &path)?, fresh))
 }
 
 /// Opens the workspace of a conversation: the one that it has, or a fresh clone of the template as it is now. Where the
@@ -188,258 +127,4 @@ pub fn open(desk: &Desk, template: &Site, name: &str, progress: &dyn Progress) -
         made: true,
         missing,
     })
-}
-
-/// Everything that the steps need.
-struct Work<'a> {
-    pool: &'a Pool,
-    dir: SandboxDir,
-    log: Log,
-    journal: Record,
-    record: SandboxRecord,
-    source: OwnedFd,
-    folder: OwnedFd,
-    template: &'a SandboxRecord,
-}
-
-fn cloned(pool: &Pool, template: &Site, name: &str, mark: &Template) -> Result<SandboxRecord> {
-    let of = &template.record;
-    let path = folder_of(&of.path).join(name);
-    let folder = workspaces(of)?;
-    free(&folder, of, name, &path)?;
-    let source = live_of(template)?;
-    let mut record = SandboxRecord {
-        v: RECORD_VERSION,
-        id: random_id("sb"),
-        path: path.clone(),
-        created: Utc::now(),
-        live_uuid: String::new(),
-        place: of.place,
-        uid: of.uid,
-        gid: of.gid,
-        tracked: false,
-        stub: None,
-        root: None,
-        extra: serde_json::Map::new(),
-    };
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let there = rustix::fs::statat(&folder, name, flags).is_ok();
-    let origin = Origin {
-        template: of.id.clone(),
-        conversation: name.to_owned(),
-        source: of.live_uuid.clone(),
-        made: !there,
-        shared: mark.shared.clone(),
-    };
-    set_clone(&mut record, &origin)?;
-    let (dir, record) = catalog::create_sandbox(pool, record)?;
-    let log = Log::open(dir.path())?;
-    let lock = log.lock(&path, Duration::ZERO)?;
-    let mut journal = Record::new(OperationKind::Track);
-    journal.words = Some(format!("clone {} to {}", shown_path(&of.path), shown_path(&path)));
-    log.begin(&mut journal)?;
-    fault_point("clone-begun");
-    let mut work = Work {
-        pool,
-        dir,
-        log,
-        journal,
-        record,
-        source,
-        folder,
-        template: of,
-    };
-    let done = match of.place {
-        Place::Pool => in_the_pool(&mut work, name),
-        Place::Own | Place::Copy => beside(&mut work, name),
-    };
-    drop(lock);
-    done.map_err(
-        |cause| match back(pool, work.dir, &work.log, &mut work.journal, &work.record) {
-            Ok(()) => RewindError::RolledBack {
-                cause: Box::new(cause),
-            },
-            Err(second) => RewindError::Stuck {
-                cause: Box::new(cause),
-                second: Box::new(second),
-                safety: work.record.id.clone(),
-            },
-        },
-    )?;
-    Ok(work.record)
-}
-
-/// Refuses a folder that holds something.
-fn free(folder: &OwnedFd, template: &SandboxRecord, name: &str, path: &Path) -> Result<()> {
-    if rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_err() {
-        return Ok(());
-    }
-    let there = entered(folder, Path::new(name), template, path)?;
-    let held = names(&there).map_err(EngineError::io("list", path))?;
-    if held.is_empty() {
-        return Ok(());
-    }
-    let why = format!("{} is there, and is not empty", shown_path(path));
-    let hint = format!(
-        "move it away; or track it as it is: respool track {}",
-        crate::text::shell_word(path)
-    );
-    Err(refused(path, why, &hint))
-}
-
-/// The root of the template's live tree.
-fn live_of(template: &Site) -> Result<OwnedFd> {
-    let path = template.path();
-    let not_managed = || EngineError::NotManaged {
-        path: path.to_owned(),
-    };
-    let live = match template.record.place {
-        Place::Pool => SandboxDir::open(template.btrfs()?.0, &template.record.id)?
-            .live()?
-            .ok_or_else(not_managed)?,
-        Place::Own | Place::Copy => bind::open_exact(path).map_err(EngineError::io("open", path))?,
-    };
-    let info = subvolume::root_info(&live).map_err(EngineError::io("look at", path))?;
-    if info.is_none_or(|i| subvolume::hex(&i.uuid) != template.record.live_uuid) {
-        return Err(not_managed().into());
-    }
-    Ok(live)
-}
-
-/// The clone is in the pool, and mounted over its folder.
-fn in_the_pool(work: &mut Work<'_>, name: &str) -> Result<()> {
-    let path = work.record.path.clone();
-    let at = work.dir.path().join(LIVE);
-    // what a new sandbox begins with is empty
-    subvolume::destroy(work.dir.fd(), LIVE).map_err(EngineError::io("remove", &at))?;
-    ioctl::snap_create(&work.source, work.dir.fd(), LIVE.as_bytes(), false)
-        .map_err(EngineError::io("make", &at))?;
-    fault_point("clone-made");
-    work.record.live_uuid = work.dir.live_uuid()?.unwrap_or_default();
-    work.dir.write_record(&work.record)?;
-    let live = || -> Result<OwnedFd> {
-        let live = work.dir.live()?;
-        Ok(live.ok_or_else(|| EngineError::NotManaged { path: path.clone() })?)
-    };
-    let mounted = live()?;
-    without_stubs(work, &mounted)?;
-    start_checkpoint(work.pool, &work.record, live()?)?;
-    let (stub, _) = member(&work.folder, work.template, name)?;
-    work.log.advance(&mut work.journal, Phase::Switching)?;
-    fault_point("clone-switching");
-    work.record.stub = Some(bind::seal(&stub, &work.record.id).map_err(EngineError::io("seal", &path))?);
-    work.record.tracked = true;
-    work.dir.write_record(&work.record)?;
-    fault_point("clone-sealed");
-    bind::mount_over(&mounted, &stub).map_err(EngineError::io("mount the live tree at", &path))?;
-    shown(work)
-}
-
-/// Where the template has a subvolume inside, a snapshot of it has something that is no folder: nothing can be made in it.
-/// An empty folder takes its place, of the same owner and mode.
-fn without_stubs(work: &Work<'_>, clone: &OwnedFd) -> Result<()> {
-    let root = &work.record.path;
-    for inside in subvolume::nested(&work.source).map_err(EngineError::io("look into", root))? {
-        let at = root.join(&inside.path);
-        let io = |e: std::io::Error| EngineError::io("make", &at)(e);
-        let above = inside.path.parent().unwrap_or(Path::new(""));
-        let name = inside.path.file_name().unwrap_or_default();
-        let (from, to) = (
-            subvolume::open_dir(&work.source, above).map_err(io)?,
-            subvolume::open_dir(clone, above).map_err(io)?,
-        );
-        let was = rustix::fs::statat(&from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| io(e.into()))?;
-        match rustix::fs::unlinkat(&to, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOENT) | Ok(()) => {}
-            Err(e) => return Err(io(e.into()).into()),
-        }
-        rustix::fs::mkdirat(&to, name, Mode::RWXU).map_err(|e| io(e.into()))?;
-        if rustix::process::geteuid().is_root() {
-            let (uid, gid) = (Uid::from_raw(was.st_uid), Gid::from_raw(was.st_gid));
-            rustix::fs::chownat(&to, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|e| io(e.into()))?;
-        }
-        let made = subvolume::open_dir(&to, name).map_err(io)?;
-        rustix::fs::fchmod(&made, Mode::from_raw_mode(was.st_mode & 0o7777)).map_err(|e| io(e.into()))?;
-        times_like(&to, &from, &at)?;
-    }
-    Ok(())
-}
-
-/// The clone takes the place of its folder, on the template's own file system.
-fn beside(work: &mut Work<'_>, name: &str) -> Result<()> {
-    let path = work.record.path.clone();
-    let beside = Beside::of(&path, &work.record.id)?;
-    ioctl::snap_create(
-        &work.source,
-        &beside.parent,
-        beside.aside.as_encoded_bytes(),
-        false,
-    )
-    .map_err(EngineError::io("make", &beside.path))?;
-    fault_point("clone-made");
-    let fresh = bind::open_exact(&beside.path).map_err(EngineError::io("open", &beside.path))?;
-    let info = subvolume::root_info(&fresh).map_err(EngineError::io("look at", &beside.path))?;
-    let info = info.ok_or_else(|| EngineError::NotManaged { path: path.clone() })?;
-    if subvolume::hex(&info.parent_uuid) != work.template.live_uuid {
-        return Err(EngineError::NotManaged { path }.into());
-    }
-    work.record.live_uuid = subvolume::hex(&info.uuid);
-    work.dir.write_record(&work.record)?;
-    without_stubs(work, &fresh)?;
-    let (empty, _) = member(&work.folder, work.template, name)?;
-    beside.remember(&empty, &mut work.journal)?;
-    work.log.advance(&mut work.journal, Phase::Switching)?;
-    fault_point("clone-switching");
-    beside.exchange()?;
-    fault_point("clone-exchanged");
-    work.record.tracked = true;
-    work.dir.write_record(&work.record)?;
-    start_checkpoint(work.pool, &work.record, fresh)?;
-    beside.remove_empty()?;
-    shown(work)
-}
-
-fn shown(work: &mut Work<'_>) -> Result<()> {
-    if !shows(&work.record) {
-        let path = work.record.path.clone();
-        return Err(EngineError::NotManaged { path }.into());
-    }
-    fault_point("clone-shown");
-    work.log.close(&mut work.journal, OperationState::Done)
-}
-
-/// After a clone was taken back: what it left beside, and the folder that was made for it.
-pub(super) fn unmade(record: &SandboxRecord, origin: &Origin) -> Result<()> {
-    let beside = Beside::of(&record.path, &record.id)?;
-    if record.place == Place::Own {
-        remove_snapshot(&beside, record, origin)?;
-    }
-    if origin.made {
-        match rustix::fs::unlinkat(&beside.parent, &beside.name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) | Ok(()) => {}
-            Err(e) => return Err(EngineError::io("remove", &record.path)(e.into()).into()),
-        }
-    }
-    Ok(())
-}
-
-/// A snapshot that was made just before the process was killed is in no record yet: it is known by what it is a
-/// snapshot of, besides its name.
-fn remove_snapshot(beside: &Beside, record: &SandboxRecord, origin: &Origin) -> Result<()> {
-    let Ok(fd) = bind::open_exact(&beside.path) else {
-        return Ok(());
-    };
-    let info = subvolume::root_info(&fd).map_err(EngineError::io("look at", &beside.path))?;
-    let ours = info.is_some_and(|i| {
-        subvolume::hex(&i.parent_uuid) == origin.source && i.otime.0 >= record.created.timestamp()
-    });
-    if !ours {
-        return Ok(());
-    }
-    let name = beside.aside.to_string_lossy().into_owned();
-    Ok(
-        subvolume::destroy_open(&beside.parent, &name, fd)
-            .map_err(EngineError::io("remove", &beside.path))?,
-    )
 }

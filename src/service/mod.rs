@@ -14,6 +14,7 @@ pub mod door;
 pub mod frame;
 pub mod host;
 pub mod manage;
+mod origin;
 pub mod peer;
 pub mod server;
 pub mod shelf;

@@ -169,7 +169,8 @@ impl Drop for Socket {
     }
 }
 
-/// As [`serve_socket`], and the doors of its own state beside it: those of users' states are served by who watches there.
+/// Serves until `stop` says so, and the doors of its own state beside it: those of users' states are served by who
+/// watches there.
 pub fn serve(socket: &Socket, state: Registry, stop: &dyn Progress) -> Result<()> {
     let doors = state.clone();
     let end = Until::new(stop);
