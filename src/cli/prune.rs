@@ -22,6 +22,7 @@ use crate::failure::Kind;
 use crate::rewind::journal::Log;
 use crate::rewind::run::PATIENCE;
 use crate::sandbox::registry::Census;
+use crate::sandbox::whole;
 use crate::text::{age, count, first_line, shown, shown_path, size};
 use crate::timeline::counts::forget;
 use crate::timeline::join::thinned_marks;
@@ -211,7 +212,12 @@ fn remove_sandbox(app: &App, pool: &Pool, id: &str) -> Done {
     if dir.record()?.tracked {
         return Err(Failure::new(Kind::Refused, format!("sandbox {id} is tracked")));
     }
-    let freed = measure_freed(pool.root(), pool.mount(), || dir.destroy(pool))?;
+    let freed = measure_freed(pool.root(), pool.mount(), || {
+        if let Some(docker) = whole::Keep::find(app.desk.registry.state_dir(), id) {
+            docker.remove(&|_| true)?;
+        }
+        dir.destroy(pool)
+    })?;
     app.out
         .result(&json!({"removed": ids, "freed_bytes": freed}), || {
             let gone = count(all.len() as u64, "checkpoint");

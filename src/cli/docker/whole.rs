@@ -129,7 +129,9 @@ pub fn enable(app: &App, image: Option<&Path>, wanted: Option<&str>) -> Done {
             "Docker's data at {} is in the pool, checked; each checkpoint has all of it from now on\n",
             plan.path
         );
-        told.iter().for_each(|t| text += &format!("{t}\n"));
+        for t in &told {
+            text += &format!("{t}\n");
+        }
         text
     })
 }
@@ -145,7 +147,9 @@ pub fn disable(app: &App) -> Done {
     let doc = json!({"enabled": false, "path": plan.path, "lost": plan.lost, "notes": told});
     app.out.result(&doc, || {
         let mut text = format!("Docker's data is back at {}, checked\n", plan.path);
-        told.iter().for_each(|t| text += &format!("{t}\n"));
+        for t in &told {
+            text += &format!("{t}\n");
+        }
         text
     })
 }

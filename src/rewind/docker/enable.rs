@@ -89,7 +89,8 @@ fn go(
     progress.step("stopping Docker", 0, 0);
     quiet(state, record)?;
     // a daemon may have mounted its folder over itself
-    record.inner = place::is_mount_point(record.root())?;
+    record.mounts = place::mounts_at(record.root())?;
+    record.inner = record.mounts > 0;
     record.save(state)?;
     fault_point("docker-stopped");
     let root = record.root().to_owned();

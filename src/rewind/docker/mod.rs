@@ -22,7 +22,7 @@ use crate::engine::{EngineError, Selection};
 use crate::progress::Progress;
 use crate::sandbox::docker::{DockerError, Engine};
 use crate::sandbox::parts::part::as_engine;
-use crate::sandbox::whole::{Home, Record, place};
+use crate::sandbox::whole::{Home, Phase, Record, place};
 use crate::text::shown;
 
 pub use disable::disable;
@@ -107,7 +107,9 @@ fn out_of_pool(state: &Path, record: &mut Record, home: Option<Home>) -> Result<
         quiet(state, record)?;
         record.hide(home)?;
     }
-    record.put_back()?;
+    if record.phase != Phase::Copying {
+        record.put_back()?;
+    }
     unpin(record)?;
     let engine = record.start_daemon(state).map_err(of)?;
     let ran = record.ran.clone();

@@ -29,9 +29,9 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EngineEr
     EngineError::io(what, path)
 }
 
-/// True if something is mounted at this very path.
-pub fn is_mount_point(path: &Path) -> Result<bool> {
-    Ok(mounts::list()?.iter().any(|m| m.point == path))
+/// How many mounts are at this very path.
+pub fn mounts_at(path: &Path) -> Result<usize> {
+    Ok(mounts::list()?.iter().filter(|m| m.point == path).count())
 }
 
 /// What is mounted below, the last one first.
@@ -79,6 +79,7 @@ impl Record {
     /// Sets the content aside and leaves an empty folder that takes no write. The daemon must be stopped.
     pub fn set_aside(&mut self, which: Beside) -> Result<()> {
         let (root, beside) = (self.root().to_owned(), self.beside(which));
+        self.drop_leftovers()?;
         if let Some(m) = mounted_below(&root)?.first() {
             return Err(EngineError::Busy {
                 path: root,
@@ -98,6 +99,25 @@ impl Record {
         self.reseal()
     }
 
+    /// A daemon that could not come up, or was killed, leaves its folder mounted over itself: that goes. The daemon must be
+    /// stopped, and the pool hidden.
+    pub fn drop_leftovers(&self) -> Result<()> {
+        let root = self.root();
+        let all = mounts::list()?;
+        let own = mounts::find(&all, root).map(|m| m.device.clone());
+        let below = all
+            .iter()
+            .rev()
+            .filter(|m| m.point != root && m.point.starts_with(root));
+        for m in below.filter(|m| Some(&m.device) == own.as_ref()) {
+            bind::unmount(&m.point, false).map_err(failed("unmount", &m.point))?;
+        }
+        for _ in self.mounts..mounts_at(root)? {
+            bind::unmount(root, false).map_err(failed("unmount", root))?;
+        }
+        Ok(())
+    }
+
     /// The emptied folder takes no write; made where it is missing.
     pub fn reseal(&mut self) -> Result<()> {
         let root = self.root().to_owned();
@@ -114,15 +134,15 @@ impl Record {
 
     /// Puts what was set aside back, from wherever [`Record::set_aside`] had come to. Nothing may be mounted.
     pub fn put_back(&self) -> Result<()> {
-        self.from_beside(Beside::Old)
+        self.take_in(Beside::Old)
     }
 
     /// Puts the copy that came out of the pool in its place.
     pub fn put_copy(&self) -> Result<()> {
-        self.from_beside(Beside::Back)
+        self.take_in(Beside::Back)
     }
 
-    fn from_beside(&self, which: Beside) -> Result<()> {
+    fn take_in(&self, which: Beside) -> Result<()> {
         let (root, from) = (self.root(), self.beside(which));
         if let Ok(folder) = bind::open_exact(root) {
             bind::unseal(&folder).map_err(failed("unseal", root))?;

@@ -81,6 +81,8 @@ pub struct Record {
     pub data_root: ExactPath,
     /// Something is mounted there already: what was in it is set aside inside of it, not beside it.
     pub inner: bool,
+    /// So many mounts are at that very path without the pool's.
+    pub mounts: usize,
     /// The emptied folder below the mount.
     pub stub: Option<Stub>,
     /// The storage driver.
