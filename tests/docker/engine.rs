@@ -353,6 +353,17 @@ impl Engine {
         doc
     }
 
+    /// Unmounts what a stopped daemon, or a test, left on the disk.
+    fn unmount_below(&self) {
+        let disk = self.disk();
+        for point in common::mounts_below(&disk).iter().rev().filter(|p| **p != disk) {
+            // containerd ends a moment after its daemon
+            wait_until(Duration::from_secs(5), || {
+                rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty()).is_ok()
+            });
+        }
+    }
+
     /// Ends what a test left in the daemon's cgroups and mounts.
     fn sweep(&self) {
         let marks = [self.dir.join("exec"), self.dir.join("d.sock")];
@@ -410,9 +421,7 @@ impl Drop for Engine {
         if whole {
             self.down_again();
             self.down();
-            for point in common::mounts_below(&self.disk()).iter().rev() {
-                let _gone = rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty());
-            }
+            self.unmount_below();
         }
         let out = self
             .respool()
@@ -421,10 +430,12 @@ impl Drop for Engine {
             .expect("respool");
         self.down_again();
         self.down();
-        for point in common::mounts_below(&self.disk()).iter().rev() {
-            let _gone = rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty());
-        }
-        let disk = rustix::mount::unmount(self.disk(), rustix::mount::UnmountFlags::empty());
+        self.unmount_below();
+        let mut disk = Ok(());
+        wait_until(Duration::from_secs(5), || {
+            disk = rustix::mount::unmount(self.disk(), rustix::mount::UnmountFlags::empty());
+            disk.is_ok()
+        });
         self.sweep();
         if !std::thread::panicking() {
             assert!(

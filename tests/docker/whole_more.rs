@@ -168,7 +168,9 @@ fn data_that_is_a_mount_and_containers_that_live_on_with_btrfs() {
 
 #[test]
 fn the_setting_is_followed_where_somebody_answers() {
-    let engine = untold(Layout::OverlayOnBtrfs, "{}");
+    // a driver that the settings name is the user's own
+    let own = "{\"storage-driver\": \"overlay2\"}";
+    let engine = untold(Layout::OverlayOnBtrfs, own);
     engine.run("agent", &[]);
     let config = engine.dir().join("config.toml");
     let named = config.to_str().expect("UTF-8");
@@ -191,6 +193,7 @@ fn the_setting_is_followed_where_somebody_answers() {
     assert!(!in_pool(&engine));
     engine.ok(&["--config", named, "track", ws, "--size", "1G"]);
     assert!(in_pool(&engine));
+    assert_eq!(settings(&engine), own);
     engine.sh("agent", "echo x > /opt/new");
     std::fs::write(&config, "[sandbox]\ndocker_snapshots = false\n").expect("config");
     let other = engine.dir().join("ws2");
@@ -205,7 +208,7 @@ fn the_setting_is_followed_where_somebody_answers() {
     ]);
     assert!(!in_pool(&engine));
     assert_eq!(engine.sh("agent", "cat /opt/new"), "x");
-    assert_eq!(settings(&engine), "{}");
+    assert_eq!(settings(&engine), own);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use super::super::app::App;
 use super::super::output::{Done, Failure};
 use super::super::pool::bytes;
 use crate::failure::Kind;
-use crate::rewind::Blocker;
 use crate::rewind::docker::{self, DisablePlan, EnablePlan, Wanted, disable_plan, enable_plan};
+use crate::rewind::{Blocker, RewindError};
 use crate::sandbox::whole::{Phase, Record};
 use crate::text::{shown_path, size};
 
@@ -23,14 +23,20 @@ pub fn mode(app: &App) -> Option<String> {
     })
 }
 
-/// Finishes or takes back what a crash left of it, and says so.
-fn recover_first(app: &App) -> Done {
-    if app.global.dry_run || !docker::interrupted(&app.desk.registry)? {
+/// Finishes or takes back what a crash left of moving Docker's data, and says so. One that is under way is left alone.
+pub fn recover_first(app: &App) -> Done {
+    let registry = &app.desk.registry;
+    let may = !app.global.dry_run && app.global.behalf.is_none() && rustix::process::geteuid().is_root();
+    let moving = may && Record::load(registry.state_dir())?.is_some_and(|r| r.phase != Phase::On);
+    if !moving {
         return Ok(());
     }
-    if let Some(r) = docker::recover(&app.desk.registry)? {
-        app.out
-            .say(format!("respool: {}", super::super::operations::said(&r)));
+    match docker::recover(registry) {
+        Ok(Some(r)) => app
+            .out
+            .say(format!("respool: {}", super::super::operations::said(&r))),
+        Ok(None) | Err(RewindError::Busy { .. }) => {}
+        Err(e) => return Err(e.into()),
     }
     Ok(())
 }

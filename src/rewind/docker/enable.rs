@@ -139,6 +139,12 @@ fn at_boot(registry: &Registry, record: &Record) -> Vec<String> {
         .set(registry)
         .into_iter()
         .collect();
+    if record.recipe.runs == Runs::ByHand && record.recipe.output[1].is_none() {
+        let log = shown_path(&Record::log(registry.state_dir()));
+        told.push(format!(
+            "dockerd was started by hand without a file for its log: it is {log} now"
+        ));
+    }
     if registry.named().is_some() {
         return told;
     }

@@ -24,6 +24,8 @@ use crate::text::{ExactPath, shown, shown_path};
 const END: Duration = Duration::from_secs(120);
 /// How long it is waited for until it answers.
 const UP: Duration = Duration::from_secs(90);
+/// How long the end of its own containerd is waited for.
+const HELPER: Duration = Duration::from_secs(20);
 /// How long it is watched whether somebody else starts it again.
 const RIVAL: Duration = Duration::from_millis(700);
 const STEP: Duration = Duration::from_millis(30);
@@ -275,6 +277,7 @@ impl Daemon {
 
     /// Stops it, and waits for its end. An error if it lives on, or somebody else starts it again.
     pub fn stop(&self, data_root: &Path) -> Result<()> {
+        let helpers = containerds(self.pid);
         match &self.recipe.runs {
             Runs::Systemd { unit, sockets } => {
                 let systemd = Systemd::here().ok_or_else(|| refused("systemd is gone".into(), ""))?;
@@ -295,6 +298,10 @@ impl Daemon {
                 "its log may say why; it is never killed",
             ));
         }
+        // its own containerd has files of the data open, and ends a moment later
+        until(HELPER, || {
+            !helpers.iter().any(|(pid, start)| process::alive(*pid, *start))
+        });
         // a supervisor would bring it up on the old data
         if until(RIVAL, || !daemons_of(data_root).is_empty()) {
             return Err(refused(
@@ -304,6 +311,14 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// The containerd that a daemon runs for itself: process, and when it started.
+fn containerds(daemon: i32) -> Vec<(i32, u64)> {
+    let all = process::pids().into_iter().filter_map(process::stat);
+    all.filter(|s| s.ppid == daemon && s.comm == "containerd")
+        .map(|s| (s.pid, s.start))
+        .collect()
 }
 
 /// Why the end of this process would be the end of more: it is the first of a container, or that ends with it.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, RenameFlags};
 
@@ -15,6 +16,9 @@ use crate::engine::{EngineError, Result, subvolume};
 use crate::process::fault_point;
 use crate::sandbox::bind;
 use crate::text::shown_path;
+
+/// How long a mount may be in use by what is just ending.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two folders beside the data: what it was, and what it becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,10 +114,10 @@ impl Record {
             .rev()
             .filter(|m| m.point != root && m.point.starts_with(root));
         for m in below.filter(|m| Some(&m.device) == own.as_ref()) {
-            bind::unmount(&m.point, false).map_err(failed("unmount", &m.point))?;
+            unmount(&m.point)?;
         }
         for _ in self.mounts..mounts_at(root)? {
-            bind::unmount(root, false).map_err(failed("unmount", root))?;
+            unmount(root)?;
         }
         Ok(())
     }
@@ -214,7 +218,7 @@ impl Record {
         let root = self.root();
         let device = bind::stat(home.live()?).map_err(failed("look at", root))?;
         for below in mounted_below(root)? {
-            bind::unmount(&below.point, false).map_err(failed("unmount", &below.point))?;
+            unmount(&below.point)?;
         }
         // a daemon may have mounted it over itself
         for _ in 0..64 {
@@ -227,7 +231,7 @@ impl Record {
             if !ours && !self.stale(home)? {
                 break;
             }
-            bind::unmount(root, false).map_err(failed("unmount", root))?;
+            unmount(root)?;
         }
         Ok(())
     }
@@ -278,6 +282,19 @@ fn move_all(from: &Path, to: &Path, but: &Path) -> Result<()> {
         fault_point("docker-moving");
     }
     Ok(())
+}
+
+/// Takes a mount away. What a daemon that has just ended held is let go a moment later.
+fn unmount(path: &Path) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match bind::unmount(path, false) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other.map_err(failed("unmount", path)),
+        }
+    }
 }
 
 fn sync_above(path: &Path) {

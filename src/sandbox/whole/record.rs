@@ -100,6 +100,8 @@ pub struct Record {
 /// What was stopped for a rewind of everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
+    /// The sandbox whose rewind it is.
+    pub sandbox: String,
     /// The containers that lived.
     pub ran: Vec<Ran>,
     /// Those that are to live afterwards, once the data was exchanged.
