@@ -6,6 +6,7 @@
 mod disable;
 mod enable;
 mod plan;
+mod plan_out;
 mod recover;
 
 use std::fs::File;
@@ -27,7 +28,8 @@ use crate::text::shown;
 
 pub use disable::disable;
 pub use enable::enable;
-pub use plan::{DisablePlan, EnablePlan, Wanted, disable_plan, enable_plan};
+pub use plan::{EnablePlan, Wanted, enable_plan};
+pub use plan_out::{DisablePlan, disable_plan};
 pub use recover::{interrupted, recover};
 
 /// An error of the engine's as one of this room.

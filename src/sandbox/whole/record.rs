@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::daemon::Recipe;
 use super::pin::Pin;
+use super::recipe::Recipe;
 use crate::durable::replace_file;
 use crate::engine::catalog::Stub;
 use crate::engine::{EngineError, Result};
