@@ -248,6 +248,19 @@ fn nothing_is_removed_while_a_workspace_is_tracked() {
 }
 
 #[test]
+fn nothing_is_removed_while_docker_is_in_a_pool() {
+    let m = Machine::new("echo 'nothing is tracked'");
+    fs::write(m.path("state").join("docker.json"), "{}").expect("a record");
+    let out = m.run("prerm", &["remove"], None);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        said(&out).contains("\n    respool docker disable\n"),
+        "{}",
+        said(&out)
+    );
+}
+
+#[test]
 fn nothing_is_removed_while_nobody_can_tell() {
     for (program, word) in [
         (

@@ -17,7 +17,7 @@ use crate::sandbox::parts;
 use crate::sandbox::registry::Census;
 use crate::text::{shell_word, shown, shown_path};
 
-pub use whole::{as_set, mode};
+pub use whole::{as_set, mode, recover_first};
 
 /// Containers, and Docker's data in a pool.
 pub fn run(app: &App, command: &DockerCommand) -> Done {

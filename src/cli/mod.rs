@@ -47,7 +47,7 @@ use output::{Done, Failure, Output, complain};
 use crate::config::run::{AS_COMMAND, become_and_run};
 use crate::failure::Kind;
 use crate::sandbox::parts::pause;
-use crate::sandbox::whole::daemon;
+use crate::sandbox::whole::recipe;
 use crate::sandbox::{foreground, freeze};
 
 /// Runs one command; the exit code of the process.
@@ -71,8 +71,8 @@ pub fn run() -> ExitCode {
         complain(format_args!("respool: the agent cannot be run: {why}\n"));
         return ExitCode::from(foreground::NOT_RUN);
     }
-    if args.get(1).is_some_and(|a| a == daemon::DAEMON_COMMAND) {
-        let e = daemon::become_daemon(&args[2..]);
+    if args.get(1).is_some_and(|a| a == recipe::DAEMON_COMMAND) {
+        let e = recipe::become_daemon(&args[2..]);
         complain(format_args!("respool: the daemon cannot be run: {e}\n"));
         return ExitCode::from(foreground::NOT_RUN);
     }

@@ -54,6 +54,7 @@ pub fn recover_first(app: &App, site: &Site) -> Done {
     if app.global.dry_run {
         return Ok(());
     }
+    super::docker::recover_first(app)?;
     for r in recover_site(app, site, false)? {
         app.out.say(format!("respool: {}", said(&r)));
     }

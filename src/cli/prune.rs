@@ -23,6 +23,7 @@ use crate::rewind::journal::Log;
 use crate::rewind::run::PATIENCE;
 use crate::sandbox::parts;
 use crate::sandbox::registry::Census;
+use crate::sandbox::whole;
 use crate::text::{age, count, first_line, shown, shown_path, size};
 use crate::timeline::counts::forget;
 use crate::timeline::join::thinned_marks;
@@ -217,7 +218,12 @@ fn remove_sandbox(app: &App, pool: &Pool, id: &str) -> Done {
     for why in parts::attach::destroy(&containers, mnt) {
         app.out.say(format!("respool: {why}"));
     }
-    let freed = measure_freed(pool.root(), pool.mount(), || dir.destroy(pool))?;
+    let freed = measure_freed(pool.root(), pool.mount(), || {
+        if let Some(docker) = whole::Keep::find(app.desk.registry.state_dir(), id) {
+            docker.remove(&|_| true)?;
+        }
+        dir.destroy(pool)
+    })?;
     app.out
         .result(&json!({"removed": ids, "freed_bytes": freed}), || {
             let gone = count(all.len() as u64, "checkpoint");

@@ -290,6 +290,11 @@ fn again(app: &App, operation: Option<&str>, kind: OperationKind, reach: Reverse
         app.out.say(text(app, &plan).trim_end());
     }
     refuse_stopped(&plan)?;
-    app.confirm(&format!("go back to {}?", plan.target_words))?;
+    let question = format!("go back to {}?", plan.target_words);
+    if order.whole_docker {
+        app.confirm_word(&question, "rewind")?;
+    } else {
+        app.confirm(&question)?;
+    }
     carry_out(app, &subject, &order, &plan, None)
 }

@@ -147,8 +147,9 @@ impl Explain for RewindError {
             Self::Chat(e) => e.kind(),
             Self::Interrupted { cause } => cause.kind(),
             Self::RolledBack { cause } if cause.kind() == Kind::Cancelled => Kind::Cancelled,
-            Self::Unsettled { .. } | Self::ChatStuck { .. } => Kind::Failed,
-            Self::RolledBack { .. }
+            Self::Unsettled { .. }
+            | Self::ChatStuck { .. }
+            | Self::RolledBack { .. }
             | Self::Stuck { .. }
             | Self::DockerStuck { .. }
             | Self::Log { .. }

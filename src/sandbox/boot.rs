@@ -114,10 +114,11 @@ impl Systemd {
         self.units.join(format!("{unit}.d/respool.conf"))
     }
 
-    /// From now on a unit is started after the pools are mounted, and not without them.
+    /// From now on a unit is started after the pools are mounted. (Where one cannot be, what is needed of it fails by itself:
+    /// another pool must not keep it down.)
     pub fn needs_pools(&self, unit: &str) -> Result<()> {
         let path = self.drop_in(unit);
-        let text = format!("{NEEDS_MARK}[Unit]\nRequires={UNIT}\nAfter={UNIT}\n");
+        let text = format!("{NEEDS_MARK}[Unit]\nWants={UNIT}\nAfter={UNIT}\n");
         if crate::paths::read_text(&path).ok().as_ref() == Some(&text) {
             return Ok(());
         }
@@ -301,6 +302,36 @@ mod tests {
         std::fs::rename(s.unit(), s.packaged.join(UNIT)).expect("move");
         s.set(Path::new("/usr/bin/respool")).expect("set");
         assert!(!s.unit().exists() && s.is_set());
+    }
+
+    #[test]
+    fn a_unit_waits_for_the_pools_and_no_longer() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let s = fake(dir.path(), "case \"$1\" in show) echo \"  $3 of $6 \";; esac");
+        s.needs_pools("docker.service").expect("set");
+        s.needs_pools("docker.service").expect("again");
+        assert_eq!(log(dir.path()), ["daemon-reload"]);
+        let file = s.units.join("docker.service.d/respool.conf");
+        let text = std::fs::read_to_string(&file).expect("the drop-in");
+        assert!(
+            text.ends_with(&format!("[Unit]\nWants={UNIT}\nAfter={UNIT}\n")),
+            "{text}"
+        );
+        std::fs::write(file.with_file_name("mine.conf"), "").expect("another's");
+        s.needs_no_pools("docker.service").expect("unset");
+        s.needs_no_pools("docker.service").expect("again");
+        assert_eq!(log(dir.path()), ["daemon-reload"]);
+        assert!(!file.exists() && file.with_file_name("mine.conf").exists());
+        // one that this program did not write stays
+        std::fs::write(&file, "[Unit]\n").expect("theirs");
+        s.needs_no_pools("docker.service").expect("left");
+        assert!(file.exists());
+        s.act("stop", &["docker.socket", "docker.service"]).expect("stop");
+        assert_eq!(log(dir.path()), ["stop -- docker.socket docker.service"]);
+        assert_eq!(
+            s.show("docker.service", "MainPID").expect("show"),
+            "MainPID of docker.service"
+        );
     }
 
     #[test]

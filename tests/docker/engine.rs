@@ -89,7 +89,7 @@ pub struct Engine {
     dir: TestDir,
     daemon: Option<Child>,
     /// The daemon is told its driver on the command line.
-    told: bool,
+    pub told: bool,
     _slot: File,
 }
 
@@ -108,15 +108,6 @@ fn tool(name: &str, args: &[&OsStr]) {
 impl Engine {
     /// A running daemon with the image `box:1`.
     pub fn start(layout: Layout) -> Self {
-        Self::start_as(layout, true)
-    }
-
-    /// As [`Engine::start`], of a daemon that must choose its driver itself or be told by its settings.
-    pub fn start_untold(layout: Layout) -> Self {
-        Self::start_as(layout, false)
-    }
-
-    fn start_as(layout: Layout, told: bool) -> Self {
         common::need_root();
         let slot = slot();
         let dir = TestDir::new();
@@ -124,7 +115,7 @@ impl Engine {
             layout,
             dir,
             daemon: None,
-            told,
+            told: true,
             _slot: slot,
         };
         engine.make_disk();
@@ -235,11 +226,6 @@ impl Engine {
     pub fn pid(&self) -> i32 {
         let text = std::fs::read_to_string(self.dir.join("docker.pid")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
-    }
-
-    /// The settings of the daemon.
-    pub fn config(&self) -> PathBuf {
-        self.dir.join("daemon.json")
     }
 
     /// Ends a daemon that the program started, and waits.
@@ -371,6 +357,17 @@ impl Engine {
         doc
     }
 
+    /// Unmounts what a stopped daemon, or a test, left on the disk.
+    fn unmount_below(&self) {
+        let disk = self.disk();
+        for point in common::mounts_below(&disk).iter().rev().filter(|p| **p != disk) {
+            // containerd ends a moment after its daemon
+            wait_until(Duration::from_secs(5), || {
+                rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty()).is_ok()
+            });
+        }
+    }
+
     /// Ends what a test left in the daemon's cgroups and mounts.
     fn sweep(&self) {
         let marks = [self.dir.join("exec"), self.dir.join("d.sock")];
@@ -428,9 +425,7 @@ impl Drop for Engine {
         if whole {
             self.down_again();
             self.down();
-            for point in common::mounts_below(&self.disk()).iter().rev() {
-                let _gone = rustix::mount::unmount(point, rustix::mount::UnmountFlags::empty());
-            }
+            self.unmount_below();
         }
         let out = self
             .respool()
@@ -439,7 +434,12 @@ impl Drop for Engine {
             .expect("respool");
         self.down_again();
         self.down();
-        let disk = rustix::mount::unmount(self.disk(), rustix::mount::UnmountFlags::empty());
+        self.unmount_below();
+        let mut disk = Ok(());
+        wait_until(Duration::from_secs(5), || {
+            disk = rustix::mount::unmount(self.disk(), rustix::mount::UnmountFlags::empty());
+            disk.is_ok()
+        });
         self.sweep();
         if !std::thread::panicking() {
             assert!(

@@ -51,9 +51,8 @@ fn volume(from: &Path, to: &str) -> String {
     format!("{}:{to}", from.display())
 }
 
-#[test]
-fn loop_images_mounts_and_containers_in_a_container() {
-    let engine = Engine::start(Layout::OverlayOnExt4);
+/// A container like this project's dev container, with this machine's dockerd in it.
+fn dev(engine: &Engine) {
     let (data, tar) = (engine.disk().join("inside"), engine.dir().join("rootfs.tar"));
     std::fs::create_dir(&data).expect("a folder");
     std::fs::write(&tar, crate::engine::rootfs()).expect("the image");
@@ -80,6 +79,12 @@ fn loop_images_mounts_and_containers_in_a_container() {
     }
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
     engine.run("dev", &more);
+}
+
+#[test]
+fn loop_images_mounts_and_containers_in_a_container() {
+    let engine = Engine::start(Layout::OverlayOnExt4);
+    dev(&engine);
     assert_eq!(
         engine.sh("dev", "ls /dev | grep loop || true"),
         "",
@@ -110,5 +115,48 @@ fn loop_images_mounts_and_containers_in_a_container() {
         "the tracked folder is seen"
     );
     assert_eq!(engine.sh("dev", GIVE_BACK), "three");
+    engine.docker(&["rm", "-f", "dev"]);
+}
+
+/// A dockerd in the container, with its data on a mount of that, into a pool, back to a checkpoint, and out.
+const WHOLE: &str = r#"
+export DOCKER_HOST=unix:///tmp/d.sock HOME=/tmp
+docker() { /usr/bin/docker --config /tmp/client "$@"; }
+r() { /respool --state-dir /data/state --json --yes "$@"; }
+mkdir -p /data/docker /data/ws /tmp/exec /var/lib/docker
+echo '{"debug": false}' > /data/daemon.json
+mount --bind /data/docker /var/lib/docker
+dockerd --exec-root /tmp/exec --pidfile /tmp/docker.pid -H $DOCKER_HOST \
+    --bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false \
+    --config-file /data/daemon.json --exec-opt native.cgroupdriver=cgroupfs >/tmp/log 2>&1 </dev/null &
+n=0; until docker version >/dev/null 2>&1; do
+    n=$((n+1)); [ $n -lt 300 ] || { cat /tmp/log >&2; exit 1; }; sleep 0.1; done
+docker import /rootfs.tar box:1 >/dev/null
+docker run -d --name ag --network none box:1 /bin/sh -c 'trap exit TERM; while :; do sleep 0.1; done' >/dev/null
+r docker enable --size 2G >/dev/null
+grep -c ' /var/lib/docker ' /proc/self/mountinfo
+docker exec ag /bin/sh -c 'echo one > /opt/f'
+r track /data/ws --size 2G --container ag >/dev/null
+id=$(r -s /data/ws checkpoint | sed 's/.*"checkpoint":"\([^"]*\)".*/\1/')
+docker exec ag /bin/sh -c 'echo two > /opt/f'
+r -s /data/ws rewind "$id" --files --whole-docker >/dev/null
+docker exec ag /bin/cat /opt/f
+r docker disable >/dev/null
+docker exec ag /bin/cat /opt/f
+cat /data/daemon.json
+docker rm -f ag >/dev/null
+r untrack /data/ws >/dev/null
+r pool unmount >/dev/null
+kill $(cat /tmp/docker.pid); n=0
+while [ -e /tmp/docker.pid ] && [ $n -lt 300 ]; do n=$((n+1)); sleep 0.1; done
+umount /var/lib/docker
+"#;
+
+#[test]
+fn all_of_a_nested_docker_goes_into_a_pool_and_back() {
+    let engine = Engine::start(Layout::OverlayOnExt4);
+    dev(&engine);
+    let said = engine.sh("dev", WHOLE);
+    assert_eq!(said, "2\none\none\n{\"debug\": false}");
     engine.docker(&["rm", "-f", "dev"]);
 }

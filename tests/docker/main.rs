@@ -17,3 +17,5 @@ mod proof;
 mod rewinds;
 mod states;
 mod whole;
+mod whole_kills;
+mod whole_more;

@@ -8,8 +8,8 @@ use super::super::app::App;
 use super::super::output::{Done, Failure};
 use super::super::pool::bytes;
 use crate::failure::Kind;
-use crate::rewind::Blocker;
 use crate::rewind::docker::{self, DisablePlan, EnablePlan, Wanted, disable_plan, enable_plan};
+use crate::rewind::{Blocker, RewindError};
 use crate::sandbox::whole::{Phase, Record};
 use crate::text::{shown_path, size};
 
@@ -23,14 +23,20 @@ pub fn mode(app: &App) -> Option<String> {
     })
 }
 
-/// Finishes or takes back what a crash left of it, and says so.
-fn recover_first(app: &App) -> Done {
-    if app.global.dry_run || !docker::interrupted(&app.desk.registry)? {
+/// Finishes or takes back what a crash left of moving Docker's data, and says so. One that is under way is left alone.
+pub fn recover_first(app: &App) -> Done {
+    let registry = &app.desk.registry;
+    let may = !app.global.dry_run && app.global.behalf.is_none() && rustix::process::geteuid().is_root();
+    let moving = may && Record::load(registry.state_dir())?.is_some_and(|r| r.phase != Phase::On);
+    if !moving {
         return Ok(());
     }
-    if let Some(r) = docker::recover(&app.desk.registry)? {
-        app.out
-            .say(format!("respool: {}", super::super::operations::said(&r)));
+    match docker::recover(registry) {
+        Ok(Some(r)) => app
+            .out
+            .say(format!("respool: {}", super::super::operations::said(&r))),
+        Ok(None) | Err(RewindError::Busy { .. }) => {}
+        Err(e) => return Err(e.into()),
     }
     Ok(())
 }
@@ -129,7 +135,9 @@ pub fn enable(app: &App, image: Option<&Path>, wanted: Option<&str>) -> Done {
             "Docker's data at {} is in the pool, checked; each checkpoint has all of it from now on\n",
             plan.path
         );
-        told.iter().for_each(|t| text += &format!("{t}\n"));
+        for t in &told {
+            text += &format!("{t}\n");
+        }
         text
     })
 }
@@ -145,7 +153,9 @@ pub fn disable(app: &App) -> Done {
     let doc = json!({"enabled": false, "path": plan.path, "lost": plan.lost, "notes": told});
     app.out.result(&doc, || {
         let mut text = format!("Docker's data is back at {}, checked\n", plan.path);
-        told.iter().for_each(|t| text += &format!("{t}\n"));
+        for t in &told {
+            text += &format!("{t}\n");
+        }
         text
     })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::super::boot;
 use super::super::error::{Result, RewindError};
-use super::plan::DisablePlan;
+use super::plan_out::DisablePlan;
 use super::{after, check, copied, lock, of, pin, quiet, refused, remove_beside, start, unpin};
 use crate::engine::{EngineError, forest};
 use crate::process::fault_point;

@@ -89,7 +89,8 @@ fn go(
     progress.step("stopping Docker", 0, 0);
     quiet(state, record)?;
     // a daemon may have mounted its folder over itself
-    record.inner = place::is_mount_point(record.root())?;
+    record.mounts = place::mounts_at(record.root())?;
+    record.inner = record.mounts > 0;
     record.save(state)?;
     fault_point("docker-stopped");
     let root = record.root().to_owned();
@@ -138,6 +139,12 @@ fn at_boot(registry: &Registry, record: &Record) -> Vec<String> {
         .set(registry)
         .into_iter()
         .collect();
+    if record.recipe.runs == Runs::ByHand && record.recipe.output[1].is_none() {
+        let log = shown_path(&Record::log(registry.state_dir()));
+        told.push(format!(
+            "dockerd was started by hand without a file for its log: it is {log} now"
+        ));
+    }
     if registry.named().is_some() {
         return told;
     }

@@ -6,6 +6,7 @@
 mod disable;
 mod enable;
 mod plan;
+mod plan_out;
 mod recover;
 
 use std::fs::File;
@@ -22,12 +23,13 @@ use crate::engine::{EngineError, Selection};
 use crate::progress::Progress;
 use crate::sandbox::docker::{DockerError, Engine};
 use crate::sandbox::parts::part::as_engine;
-use crate::sandbox::whole::{Home, Record, place};
+use crate::sandbox::whole::{Home, Phase, Record, place};
 use crate::text::shown;
 
 pub use disable::disable;
 pub use enable::enable;
-pub use plan::{DisablePlan, EnablePlan, Wanted, disable_plan, enable_plan};
+pub use plan::{EnablePlan, Wanted, enable_plan};
+pub use plan_out::{DisablePlan, disable_plan};
 pub use recover::{interrupted, recover};
 
 /// An error of the engine's as one of this room.
@@ -107,7 +109,9 @@ fn out_of_pool(state: &Path, record: &mut Record, home: Option<Home>) -> Result<
         quiet(state, record)?;
         record.hide(home)?;
     }
-    record.put_back()?;
+    if record.phase != Phase::Copying {
+        record.put_back()?;
+    }
     unpin(record)?;
     let engine = record.start_daemon(state).map_err(of)?;
     let ran = record.ran.clone();

@@ -33,7 +33,7 @@ pub struct Parts {
     /// The folder of the sandbox.
     dir: PathBuf,
     /// All of Docker's data, while that is in a pool.
-    docker: Option<Keep>,
+    docker: Option<Arc<Keep>>,
 }
 
 /// A container of a sandbox as it was found.
@@ -71,8 +71,8 @@ fn own(new: &NewCheckpoint, id: &CheckpointId) -> NewCheckpoint {
 }
 
 /// Docker's data, for the sandbox whose folder is `dir`, by the state folder that has `mnt` in it.
-fn docker(dir: &Path, mnt: &Path) -> Option<Keep> {
-    Keep::find(mnt.parent()?, dir.file_name()?.to_str()?)
+fn docker(dir: &Path, mnt: &Path) -> Option<Arc<Keep>> {
+    Keep::find(mnt.parent()?, dir.file_name()?.to_str()?).map(Arc::new)
 }
 
 impl Parts {
@@ -96,7 +96,7 @@ impl Parts {
 
     /// All of Docker's data, while that is in a pool.
     pub fn docker(&self) -> Option<&Keep> {
-        self.docker.as_ref()
+        self.docker.as_deref()
     }
 
     /// The records.

@@ -100,10 +100,23 @@ impl Keep {
         let home = self.home()?;
         self.hold(&home)?;
         let engine = self.engine();
-        if Stopped::load(&self.state)?.is_none() {
+        let stopped = Stopped::load(&self.state)?;
+        if let Some(other) = stopped.as_ref().filter(|s| s.sandbox != self.sandbox) {
+            self.let_go();
+            return Err(EngineError::Refused {
+                why: format!(
+                    "a rewind of all of Docker by sandbox {} was interrupted",
+                    shown(&other.sandbox)
+                ),
+                path: None,
+                hint: Some("run: respool recover".into()),
+            });
+        }
+        if stopped.is_none() {
             let engine = engine.as_ref().map_err(|why| refused(why))?;
             let all = engine.all().map_err(as_engine)?;
             let stopped = Stopped {
+                sandbox: self.sandbox.clone(),
                 ran: Ran::of(&all),
                 wanted: None,
             };
@@ -130,6 +143,7 @@ impl Keep {
         record.show(&home)?;
         fault_point("docker-shown");
         let mut stopped = Stopped::load(&self.state)?.unwrap_or(Stopped {
+            sandbox: self.sandbox.clone(),
             ran: Vec::new(),
             wanted: None,
         });
@@ -142,7 +156,8 @@ impl Keep {
     /// Starts daemon and containers again: those that lived in the state that is there now. `needed`: those without which
     /// it failed. What the user should know, harmless lines.
     pub fn resume(&self, needed: &BTreeSet<String>) -> Result<Vec<String>> {
-        let Some(stopped) = Stopped::load(&self.state)? else {
+        let own = |s: &Stopped| self.sandbox.is_empty() || s.sandbox == self.sandbox;
+        let Some(stopped) = Stopped::load(&self.state)?.filter(own) else {
             self.let_go();
             return Ok(Vec::new());
         };

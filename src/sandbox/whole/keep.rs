@@ -35,8 +35,6 @@ pub struct Fate {
     pub name: String,
     /// What becomes of it, one harmless line that goes on after its name.
     pub what: String,
-    /// Work of its own is lost.
-    pub loses: bool,
 }
 
 impl Keep {
@@ -88,11 +86,23 @@ impl Keep {
     /// Takes its share of a checkpoint. `all`: the containers as they were before any was paused for it.
     pub fn take(&self, id: &CheckpointId, all: &[Inspect]) -> Result<Elsewhere> {
         let stopped = Stopped::load(&self.state)?;
-        let taken = self.take_as(id, all, stopped.as_ref());
+        let (own, others) = match stopped {
+            Some(s) if s.sandbox == self.sandbox => (Some(s), false),
+            other => (None, other.is_some()),
+        };
+        let taken = if others {
+            Err(EngineError::Refused {
+                why: "it is being brought back to a checkpoint of another sandbox".into(),
+                path: None,
+                hint: None,
+            })
+        } else {
+            self.take_as(id, all, own.as_ref())
+        };
         let missing = match taken {
             Ok(()) => None,
             // what a rewind of everything is taken back by must be there
-            Err(e) if stopped.is_some() => return Err(e),
+            Err(e) if own.is_some() => return Err(e),
             Err(e) => Some(e.to_string()),
         };
         if let Some(why) = &missing {
@@ -160,7 +170,6 @@ impl Keep {
                 id: id.clone(),
                 name: seen.name.clone(),
                 what,
-                loses: true,
             });
         }
         for (id, seen) in then
@@ -177,7 +186,6 @@ impl Keep {
                 id: id.clone(),
                 name: seen.name.clone(),
                 what,
-                loses: false,
             });
         }
         out.sort_by(|a, b| a.name.cmp(&b.name));

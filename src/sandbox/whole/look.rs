@@ -64,7 +64,7 @@ struct Host {
 #[derive(Deserialize, Default)]
 struct Repositories {
     #[serde(rename = "Repositories", default)]
-    all: BTreeMap<String, BTreeMap<String, serde::de::IgnoredAny>>,
+    all: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 fn read<T: for<'de> Deserialize<'de>>(root: impl AsFd, path: &Path) -> Option<T> {

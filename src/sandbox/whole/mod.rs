@@ -10,12 +10,14 @@ pub mod keep;
 pub mod look;
 pub mod pin;
 pub mod place;
+pub mod recipe;
 pub mod record;
 
-pub use daemon::{Daemon, Recipe, Runs};
+pub use daemon::Daemon;
 pub use home::Home;
 pub use keep::{Fate, Keep};
 pub use look::Inventory;
 pub use pin::Pin;
 pub use place::Beside;
+pub use recipe::{Recipe, Runs};
 pub use record::{Phase, Ran, Record, Stopped};

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, RenameFlags};
 
@@ -15,6 +16,9 @@ use crate::engine::{EngineError, Result, subvolume};
 use crate::process::fault_point;
 use crate::sandbox::bind;
 use crate::text::shown_path;
+
+/// How long a mount may be in use by what is just ending.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two folders beside the data: what it was, and what it becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +33,9 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EngineEr
     EngineError::io(what, path)
 }
 
-/// True if something is mounted at this very path.
-pub fn is_mount_point(path: &Path) -> Result<bool> {
-    Ok(mounts::list()?.iter().any(|m| m.point == path))
+/// How many mounts are at this very path.
+pub fn mounts_at(path: &Path) -> Result<usize> {
+    Ok(mounts::list()?.iter().filter(|m| m.point == path).count())
 }
 
 /// What is mounted below, the last one first.
@@ -79,6 +83,7 @@ impl Record {
     /// Sets the content aside and leaves an empty folder that takes no write. The daemon must be stopped.
     pub fn set_aside(&mut self, which: Beside) -> Result<()> {
         let (root, beside) = (self.root().to_owned(), self.beside(which));
+        self.drop_leftovers()?;
         if let Some(m) = mounted_below(&root)?.first() {
             return Err(EngineError::Busy {
                 path: root,
@@ -98,6 +103,25 @@ impl Record {
         self.reseal()
     }
 
+    /// A daemon that could not come up, or was killed, leaves its folder mounted over itself: that goes. The daemon must be
+    /// stopped, and the pool hidden.
+    pub fn drop_leftovers(&self) -> Result<()> {
+        let root = self.root();
+        let all = mounts::list()?;
+        let own = mounts::find(&all, root).map(|m| m.device.clone());
+        let below = all
+            .iter()
+            .rev()
+            .filter(|m| m.point != root && m.point.starts_with(root));
+        for m in below.filter(|m| Some(&m.device) == own.as_ref()) {
+            unmount(&m.point)?;
+        }
+        for _ in self.mounts..mounts_at(root)? {
+            unmount(root)?;
+        }
+        Ok(())
+    }
+
     /// The emptied folder takes no write; made where it is missing.
     pub fn reseal(&mut self) -> Result<()> {
         let root = self.root().to_owned();
@@ -114,15 +138,15 @@ impl Record {
 
     /// Puts what was set aside back, from wherever [`Record::set_aside`] had come to. Nothing may be mounted.
     pub fn put_back(&self) -> Result<()> {
-        self.from_beside(Beside::Old)
+        self.take_in(Beside::Old)
     }
 
     /// Puts the copy that came out of the pool in its place.
     pub fn put_copy(&self) -> Result<()> {
-        self.from_beside(Beside::Back)
+        self.take_in(Beside::Back)
     }
 
-    fn from_beside(&self, which: Beside) -> Result<()> {
+    fn take_in(&self, which: Beside) -> Result<()> {
         let (root, from) = (self.root(), self.beside(which));
         if let Ok(folder) = bind::open_exact(root) {
             bind::unseal(&folder).map_err(failed("unseal", root))?;
@@ -194,7 +218,7 @@ impl Record {
         let root = self.root();
         let device = bind::stat(home.live()?).map_err(failed("look at", root))?;
         for below in mounted_below(root)? {
-            bind::unmount(&below.point, false).map_err(failed("unmount", &below.point))?;
+            unmount(&below.point)?;
         }
         // a daemon may have mounted it over itself
         for _ in 0..64 {
@@ -207,7 +231,7 @@ impl Record {
             if !ours && !self.stale(home)? {
                 break;
             }
-            bind::unmount(root, false).map_err(failed("unmount", root))?;
+            unmount(root)?;
         }
         Ok(())
     }
@@ -258,6 +282,19 @@ fn move_all(from: &Path, to: &Path, but: &Path) -> Result<()> {
         fault_point("docker-moving");
     }
     Ok(())
+}
+
+/// Takes a mount away. What a daemon that has just ended held is let go a moment later.
+fn unmount(path: &Path) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match bind::unmount(path, false) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other.map_err(failed("unmount", path)),
+        }
+    }
 }
 
 fn sync_above(path: &Path) {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::daemon::Recipe;
 use super::pin::Pin;
+use super::recipe::Recipe;
 use crate::durable::replace_file;
 use crate::engine::catalog::Stub;
 use crate::engine::{EngineError, Result};
@@ -81,6 +81,8 @@ pub struct Record {
     pub data_root: ExactPath,
     /// Something is mounted there already: what was in it is set aside inside of it, not beside it.
     pub inner: bool,
+    /// So many mounts are at that very path without the pool's.
+    pub mounts: usize,
     /// The emptied folder below the mount.
     pub stub: Option<Stub>,
     /// The storage driver.
@@ -98,6 +100,8 @@ pub struct Record {
 /// What was stopped for a rewind of everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
+    /// The sandbox whose rewind it is.
+    pub sandbox: String,
     /// The containers that lived.
     pub ran: Vec<Ran>,
     /// Those that are to live afterwards, once the data was exchanged.
