@@ -1,6 +1,6 @@
 //! What is done to a conversation, as plain data that a record keeps.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -130,5 +130,10 @@ impl Change {
             Way::Unfork(_) => Some(&self.conversation),
             Way::Head { .. } | Way::Cut { .. } => None,
         }
+    }
+
+    /// Where that conversation is stored, if it has begun.
+    pub fn leads_to_store(&self) -> Option<PathBuf> {
+        self.leads_to().map(|id| fork::beside(self.path(), id))
     }
 }

@@ -14,7 +14,7 @@ use super::shelf::Shelf;
 use super::{Aim, Change, Draft, Talk, Way};
 use crate::conversation::{Beginning, ClaudeCode, Source, Until, claude_open};
 use crate::progress::{Progress, Silent};
-use crate::text::{ExactPath, shell_word, shown};
+use crate::text::{ExactPath, shown};
 
 /// The agent whose conversations are forked.
 pub(super) const AGENT: &str = "claude";
@@ -245,23 +245,4 @@ pub(super) fn has_begun(store: &Path, id: &str) -> bool {
 /// The file of a conversation beside this one.
 pub(super) fn beside(store: &Path, id: &str) -> PathBuf {
     store.with_file_name(format!("{id}.{ENDING}"))
-}
-
-/// What to do next, one harmless line.
-pub(super) fn note(change: &Change) -> Option<String> {
-    let store = change.path();
-    let workspace = ClaudeCode::default().workspace(store).ok().flatten();
-    let place = workspace.map_or_else(String::new, |w| format!("cd {} && ", shell_word(&w)));
-    let (id, how) = match &change.way {
-        Way::Fork(fork) => {
-            let begins = fork.bytes == 0 && !has_begun(store, &fork.id);
-            (&fork.id, if begins { "--session-id" } else { "--resume" })
-        }
-        Way::Unfork(_) => (&change.conversation, "--resume"),
-        _ => return None,
-    };
-    Some(format!(
-        "go on there: {place}claude {how} {}",
-        shell_word(Path::new(id))
-    ))
 }

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use chrono::{DateTime, Utc};
+
 use super::error::{ChatError, Result};
 use super::{Hand, fork};
 use crate::conversation::Summary;
@@ -74,6 +76,28 @@ impl Kept {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(ChatError::io("read", &self.path)(e)),
         })
+    }
+
+    /// What is kept there and was not sent. Where one of the `messages` (text and time) says just that and is newer
+    /// than the file, a command that was told has sent it, unseen by us: it is kept no longer.
+    pub fn unsent<'a>(
+        &self,
+        messages: impl IntoIterator<Item = (&'a str, Option<DateTime<Utc>>)>,
+    ) -> Result<Option<String>> {
+        let Some(text) = self.read()? else { return Ok(None) };
+        let written = self.hand.run(|| {
+            let meta = fs::symlink_metadata(&self.path).map_err(ChatError::io("look at", &self.path))?;
+            meta.modified().map_err(ChatError::io("look at", &self.path))
+        })?;
+        let written = DateTime::<Utc>::from(written);
+        // a shell takes the last line's end away
+        let is = |said: &str| said == text || said == text.trim_end_matches('\n');
+        let mut messages = messages.into_iter();
+        if messages.any(|(said, time)| time.is_some_and(|t| t > written) && is(said)) {
+            self.remove()?;
+            return Ok(None);
+        }
+        Ok(Some(text))
     }
 
     /// Keeps a text there.
@@ -166,6 +190,24 @@ mod tests {
         }
         kept.remove().expect("remove");
         assert_eq!(kept.read().expect("nothing"), None);
+    }
+
+    #[test]
+    fn what_was_sent_since_is_kept_no_longer() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let kept = Drafts::new(dir.path(), SELF).of("c", "m");
+        let read = |messages: &[(&'static str, i64)]| {
+            let at = |s: &i64| Some(Utc::now() + chrono::TimeDelta::seconds(*s));
+            let messages: Vec<_> = messages.iter().map(|(text, s)| (*text, at(s))).collect();
+            kept.unsent(messages).expect("readable")
+        };
+        assert_eq!(read(&[("better", 9)]), None);
+        kept.keep("better\n").expect("keep");
+        let there = Some("better\n".to_owned());
+        assert_eq!(read(&[("better", -9), ("best", 9), ("better or not", 9)]), there);
+        assert_eq!(kept.unsent([("better", None)]).expect("no time"), there);
+        assert_eq!(read(&[("other", 9), ("better", 9)]), None);
+        assert!(!kept.path().exists());
     }
 
     /// A pipe in its way is not waited for.

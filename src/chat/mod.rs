@@ -199,14 +199,7 @@ impl Prepared<'_> {
         talk.hand.run(|| moved(&self.change, &talk.access, Side::After))
     }
 
-    /// The agent's own command that goes on in the conversation that it leads to, where that is another one; one
-    /// harmless line.
-    pub fn note(&self) -> Option<String> {
-        let note = self.talk.hand.run(|| Ok(fork::note(&self.change)));
-        note.ok().flatten()
-    }
-
-    /// The store of that conversation; `None` where it has none yet.
+    /// The store of the conversation that it leads to, where that is another one; `None` where it has none yet.
     pub fn store(&self) -> Option<PathBuf> {
         let id = self.change.leads_to()?;
         let store = self.change.path();

@@ -140,11 +140,18 @@ impl Resume {
             Program::OpenHands | Program::OpenHandsV0 => format!("--task={text}"),
             Program::Claude => format!("-- {text}"),
         };
-        Ok(format!(
-            "cd {} && {} {last}",
-            shell_word(&self.folder),
-            words.join(" ")
-        ))
+        Ok(format!("{} {last}", self.place(&words)))
+    }
+
+    /// How a person goes on in it without a message: one harmless line, where there is such a command.
+    pub fn told(&self) -> Option<String> {
+        let words = self.before().ok()?;
+        let words: Vec<String> = words.iter().map(|w| shell_word(Path::new(w))).collect();
+        Some(format!("go on there: {}", self.place(&words)))
+    }
+
+    fn place(&self, words: &[String]) -> String {
+        format!("cd {} && {}", shell_word(&self.folder), words.join(" "))
     }
 
     /// All words but the message.
@@ -260,6 +267,10 @@ mod tests {
         assert_eq!(
             r.line(Path::new("/s/it's.txt")).expect("line"),
             "cd '/w/my project' && respool run -- '/opt/my tools/oh' --resume 0a1b --task=\"$(cat \"/s/it's.txt\")\""
+        );
+        assert_eq!(
+            r.told().as_deref(),
+            Some("go on there: cd '/w/my project' && respool run -- '/opt/my tools/oh' --resume 0a1b")
         );
     }
 

@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use super::args::Global;
+use super::current;
 use super::output::{Bar, Failure, Output, complain};
 use crate::chat::{Access, Drafts, Hand, Resume};
 use crate::config::Config;
@@ -200,7 +201,7 @@ impl App {
         let library = &self.desk.library;
         Ok(match selector {
             None if self.far() => return Err(super::host::no_conversation(self)),
-            None => library.find(None)?,
+            None => current::of_folder(&self.desk, &self.cwd)?,
             Some(s) => match s.to_str() {
                 Some(text) => library.find(Some(text))?,
                 None => library.at(Path::new(s))?,
@@ -289,7 +290,7 @@ impl App {
             return Ok(subject);
         }
         let names_message = states.iter().any(|s| select::is_message(s));
-        let opened = match self.desk.library.newest_of(subject.site.path()) {
+        let opened = match current::of_folder(&self.desk, subject.site.path()) {
             Ok(found) => self.desk.open(&found, &self.bar()),
             Err(e) => Err(e),
         };

@@ -160,7 +160,8 @@ pub enum Command {
     },
     /// Show the messages of a conversation, each with its checkpoint.
     Timeline {
-        /// The conversation [default: the newest of this folder].
+        /// The conversation, as with -c [default: the newest of this folder].
+        #[arg(id = "named", value_name = "CONVERSATION")]
         conversation: Option<OsString>,
     },
     /// Take a checkpoint now.
@@ -471,9 +472,8 @@ pub enum HooksCommand {
 /// Where a hook goes.
 #[derive(Debug, Args)]
 pub struct HooksArgs {
-    /// The agent: openhands or claude.
-    #[arg(default_value = "openhands")]
-    pub agent: String,
+    /// The agent: openhands or claude [default: openhands; status: the one of this folder's newest conversation].
+    pub agent: Option<String>,
     /// In the workspace's configuration (the default).
     #[arg(long, conflicts_with = "user")]
     pub project: bool,

@@ -160,7 +160,11 @@ fn agents(app: &App) -> Check {
 }
 
 fn hooks(app: &App) -> Check {
-    let hint = "respool hooks install openhands --project   (or: respool run -- openhands, which needs none)";
+    let own = Agent::named(app.desk.agent_of(&app.cwd)).unwrap_or(Agent::OpenHands);
+    let hint = format!(
+        "respool hooks install {0} --project   (or: respool run -- {0}, which needs none)",
+        own.name()
+    );
     let all = |program: &Path| -> Result<Vec<Status>, HookError> {
         let each = Agent::ALL.map(|agent| {
             let (project, user) = (agent.in_project(&app.cwd), of_user(app, agent));
@@ -181,9 +185,9 @@ fn hooks(app: &App) -> Check {
             } else {
                 format!("installed in {}", at.join(", "))
             };
-            check("hooks", false, !at.is_empty(), detail, hint)
+            check("hooks", false, !at.is_empty(), detail, &hint)
         }
-        Err(e) => check("hooks", false, false, e.message, hint),
+        Err(e) => check("hooks", false, false, e.message, &hint),
     }
 }
 

@@ -24,9 +24,15 @@ use crate::watch::is_watched;
 /// Puts the hook in, takes it out, shows where it is.
 pub fn run(app: &App, command: &HooksCommand) -> Done {
     let (HooksCommand::Install(args) | HooksCommand::Uninstall(args) | HooksCommand::Status(args)) = command;
-    let agent = Agent::named(&args.agent).ok_or_else(|| {
-        Failure::new(Kind::Usage, format!("{} has no hook here", shown(&args.agent))).hint(Agent::names())
-    })?;
+    let agent = match (&args.agent, command) {
+        (Some(name), _) => Agent::named(name).ok_or_else(|| {
+            Failure::new(Kind::Usage, format!("{} has no hook here", shown(name))).hint(Agent::names())
+        })?,
+        (None, HooksCommand::Status(_)) => {
+            Agent::named(app.desk.agent_of(&app.cwd)).unwrap_or(Agent::OpenHands)
+        }
+        (None, _) => Agent::OpenHands,
+    };
     match command {
         HooksCommand::Install(args) if args.container => container::edit(app, agent, true),
         HooksCommand::Uninstall(args) if args.container => container::edit(app, agent, false),

@@ -65,6 +65,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "Where config and state are.",
     ),
     (
+        "PATH",
+        "Where programs are looked for, the agents' too. Its empty and relative entries are ignored: they lead into whatever folder you are in.",
+    ),
+    (
         "SUDO_USER",
         "The invoking user, whose conversations and config count. An empty one counts as absent.",
     ),

@@ -7,6 +7,7 @@ mod checkpoint;
 mod checkpoints;
 mod content;
 mod conversations;
+mod current;
 mod demo;
 mod diff;
 mod docker;

@@ -12,6 +12,7 @@ use crate::failure::{Explain, Kind};
 use crate::rewind::{Outcome, Plan};
 use crate::sandbox::starter::editor;
 use crate::text::{shown, shown_path, size};
+use crate::timeline::Row;
 use crate::timeline::select::Selected;
 
 /// What is sent after the rewind. It is kept in a file until it was.
@@ -61,7 +62,7 @@ pub fn draft(
     let text = match args.resend.as_deref() {
         Some("-") => stdin()?,
         Some(text) => text.to_owned(),
-        None => edited(app, &kept, &row.text)?,
+        None => edited(app, &kept, row, timeline.map_or(&[][..], |t| &t.rows))?,
     };
     if text.trim().is_empty() {
         return Err(Failure::new(
@@ -102,7 +103,8 @@ fn stdin() -> Result<String, Failure> {
 }
 
 /// The text as it comes out of the user's editor. What is kept from an earlier time is what it begins with.
-fn edited(app: &App, kept: &Kept, text: &str) -> Result<String, Failure> {
+/// What was sent since (`rows`) is no such text.
+fn edited(app: &App, kept: &Kept, row: &Row, rows: &[Row]) -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(Kind::Usage, "the editor needs a terminal")
             .hint("without one: --resend TEXT, or --resend - for standard input"));
@@ -110,8 +112,8 @@ fn edited(app: &App, kept: &Kept, text: &str) -> Result<String, Failure> {
     let mut words = editor(|name| std::env::var_os(name)).ok_or_else(|| {
         Failure::new(Kind::Usage, "EDITOR cannot be understood").hint("for example EDITOR=vi")
     })?;
-    let before = kept.read()?;
-    let text = before.as_deref().unwrap_or(text);
+    let before = kept.unsent(rows.iter().map(|r| (&*r.text, r.time)))?;
+    let text = before.as_deref().unwrap_or(&row.text);
     if before.is_some() {
         app.out
             .say("respool: the message that was not sent last time is there again");

@@ -152,10 +152,19 @@ fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan, draft: Op
     outcome
         .notes
         .extend(subject.site.after_rewind(&outcome.operation, &order.target));
-    if let Some(draft) = draft {
-        send(draft, plan, &mut outcome)?;
+    match draft {
+        Some(draft) => send(draft, plan, &mut outcome)?,
+        None => outcome.notes.extend(next(app, subject, plan, &outcome)),
     }
     done(app, &outcome, order.kind, plan)
+}
+
+/// The agent's own command that goes on in the conversation that this led to, where that is another one.
+fn next(app: &App, subject: &Subject, plan: &Plan, outcome: &Outcome) -> Option<String> {
+    let (id, talk) = (outcome.conversation.as_ref()?, plan.talk.as_deref()?);
+    let summary = app.desk.library.summary_at(&talk.store)?;
+    let resume = app.resume(&summary, subject.site.path())?;
+    resume.goes_on_in(id, &talk.store, talk.hand).told()
 }
 
 fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {

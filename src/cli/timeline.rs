@@ -6,8 +6,9 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::app::App;
-use super::output::Done;
+use super::output::{Done, Failure};
 use crate::engine::Counts;
+use crate::failure::Kind;
 use crate::sandbox::registry::Earlier;
 use crate::text::{age, count, first_line, shown};
 use crate::timeline::{CheckpointState, Row, Timeline};
@@ -17,6 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Shows the messages of a conversation, each with its checkpoint.
 pub fn run(app: &App, conversation: Option<&OsString>) -> Done {
+    if let (Some(named), Some(with_c)) = (conversation, &app.global.conversation)
+        && named != with_c
+    {
+        let what = "two conversations are named";
+        return Err(Failure::new(Kind::Usage, what).hint("name one: respool timeline ID, or -c ID"));
+    }
     let mut opened = app.opened(conversation)?;
     if let Some(site) = opened.site.take() {
         let bar = app.bar();

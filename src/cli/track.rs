@@ -25,6 +25,7 @@ use crate::rewind::track::{Means, TrackPlan, Tracked};
 use crate::rewind::untrack::{UntrackPlan, untrack as do_untrack, untrack_plan};
 use crate::service::door;
 use crate::text::{count, json_path, shown_path};
+use crate::watch::agent::Agent;
 
 fn wish(app: &App, args: &TrackArgs) -> Result<Wish, Failure> {
     let vault = match (args.vault, app.config.sandbox.vault) {
@@ -87,7 +88,7 @@ pub fn track(app: &App, args: &TrackArgs) -> Done {
         doc["containers"] = attached.rows.into();
         text += &attached.text;
     }
-    app.out.result(&doc, || text + &next_steps(app, vault))?;
+    app.out.result(&doc, || text + &next_steps(app, vault, &path))?;
     if offer.plan.means != Means::Adopt {
         enter_again(app, &offer.plan.blockers, "old, now empty folder");
     }
@@ -116,15 +117,19 @@ pub fn asked(app: &App, offer: &Offer) -> Result<Tracked, Failure> {
     Ok(tracked)
 }
 
-fn next_steps(app: &App, vault: VaultKind) -> String {
-    let program = app.program();
+fn next_steps(app: &App, vault: VaultKind, path: &Path) -> String {
+    let (program, agent) = (app.program(), app.desk.agent_of(path));
     let root = rustix::process::geteuid().is_root();
     let (sudo, as_root) = match vault {
         VaultKind::Btrfs if root => ("as root, ", ", where the agent runs as root"),
         VaultKind::Btrfs | VaultKind::Copy => ("", ""),
     };
+    let hooks = Agent::named(agent).map_or_else(String::new, |agent| {
+        let agent = agent.name();
+        format!("  {program} hooks install {agent} --project   (in the workspace{as_root})\n")
+    });
     format!(
-        "next, for a checkpoint at each message, one of:\n  {program} run -- openhands   ({sudo}in the workspace: starts the agent)\n  {program} watch   ({sudo}in the workspace, while the agent works)\n  {program} hooks install openhands --project   (in the workspace{as_root})\n"
+        "next, for a checkpoint at each message, one of:\n  {program} run -- {agent}   ({sudo}in the workspace: starts the agent)\n  {program} watch   ({sudo}in the workspace, while the agent works)\n{hooks}"
     )
 }
 

@@ -179,6 +179,12 @@ impl Library {
         Ok((Arc::clone(source), store))
     }
 
+    /// What is told of the conversation in this store, if it can be read.
+    pub fn summary_at(&self, store: &Path) -> Option<Summary> {
+        let (source, store) = self.at(store).ok()?;
+        source.summary(&store).ok()
+    }
+
     fn by_id(&self, wanted: &str) -> Result<Found> {
         let not_found = || ConversationError::NotFound {
             what: wanted.to_owned(),
@@ -213,6 +219,13 @@ impl Library {
         }
     }
 
+    /// The conversation of this store, where its workspace is this folder or a parent of it. On this machine alone.
+    pub fn of_folder(&self, store: &Path, cwd: &Path) -> Option<Found> {
+        let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+        let mut stores = self.stores(None).into_iter();
+        stores.find(|found| found.1 == store && works_in(found, cwd, &real))
+    }
+
     /// The newest conversation whose workspace is this folder or a parent of it.
     pub fn newest_of(&self, cwd: &Path) -> Result<Found> {
         if let Some(shelf) = &self.shelf {
@@ -223,16 +236,19 @@ impl Library {
         stores.sort_by_cached_key(|(source, store)| std::cmp::Reverse(source.changed(store)));
         stores
             .into_iter()
-            .find(|(source, store)| {
-                let workspace = source.workspace(store).ok().flatten();
-                workspace.filter(|w| w.is_absolute()).is_some_and(|w| {
-                    cwd.starts_with(&w) || w.canonicalize().is_ok_and(|w| real.starts_with(w))
-                })
-            })
+            .find(|found| works_in(found, cwd, &real))
             .ok_or_else(|| ConversationError::NotFound {
                 what: format!("whose workspace is {} or holds it", text::shown_path(cwd)),
             })
     }
+}
+
+/// True if the workspace of a conversation is this folder or a parent of it; `real`: the folder without links.
+fn works_in((source, store): &Found, cwd: &Path, real: &Path) -> bool {
+    let workspace = source.workspace(store).ok().flatten();
+    workspace
+        .filter(|w| w.is_absolute())
+        .is_some_and(|w| cwd.starts_with(&w) || w.canonicalize().is_ok_and(|w| real.starts_with(w)))
 }
 
 /// The name of a store, without the ending where it is a file.

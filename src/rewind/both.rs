@@ -33,7 +33,6 @@ pub(super) fn moved(
         outcome.chat = prepared.change.word();
         outcome.conversation = prepared.change.leads_to().map(str::to_owned);
         outcome.store = prepared.store();
-        outcome.notes.extend(prepared.note());
         return Ok(outcome);
     };
     if let Err(second) = prepared.revert() {

@@ -101,6 +101,9 @@ pub struct Plan {
     /// How the conversation is moved.
     #[serde(skip)]
     pub talk: Option<Box<Talk>>,
+    /// An agent server has the conversation, and sends a message to it.
+    #[serde(skip)]
+    pub sends: bool,
 }
 
 impl Plan {

@@ -321,6 +321,7 @@ pub fn plan(facts: &Facts) -> Option<Plan> {
         chat_reason: facts.heard.why.clone(),
         reach: facts.reach,
         talk: facts.heard.talk.clone().map(Box::new),
+        sends: facts.heard.sends,
     })
 }
 

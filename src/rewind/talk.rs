@@ -22,6 +22,8 @@ pub struct Heard {
     pub forks: bool,
     /// Why it stays although that was not asked for, one harmless line.
     pub why: Option<String>,
+    /// An agent server has it, and sends messages to it.
+    pub sends: bool,
     /// The step that comes first, if the agent is to be interrupted.
     pub interrupt: Option<String>,
     /// The step that comes last.
@@ -192,6 +194,7 @@ fn drafted(talk: Talk, draft: Draft) -> Heard {
     Heard {
         moves: true,
         forks: draft.becomes == "forked",
+        sends: draft.server.is_some(),
         why: None,
         interrupt: draft.interrupt,
         step: Some(draft.step),

@@ -192,6 +192,12 @@ impl Desk {
         found.ok_or_else(|| self.registry.hidden().unwrap_or_else(untracked))
     }
 
+    /// The agent of the newest conversation of a folder; `openhands` where there is none.
+    pub fn agent_of(&self, folder: &Path) -> &'static str {
+        let newest = self.library.newest_of(folder);
+        newest.map_or("openhands", |(source, _)| source.agent())
+    }
+
     /// Counts the changes of each row's turn and of the stretch after it, where both ends are known, the
     /// newest rows first. Lists between two checkpoints never change, so the numbers are kept; what was not
     /// counted before is counted for as long as `patience`. The number of rows that are left.

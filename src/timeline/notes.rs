@@ -19,6 +19,9 @@ const MISSED: &str = "missed.jsonl";
 /// That file does not grow beyond this.
 const MISSED_MOST: u64 = 4 << 20;
 
+/// What is said while an operation is under way.
+pub const UNDER_WAY: &str = "another respool is changing the files now";
+
 /// What is remembered of a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Notes {
@@ -52,7 +55,7 @@ pub fn notes(site: &Site) -> Result<Notes> {
             Err(NotQuiet::Interrupted { .. }) => {
                 Some("an operation was interrupted; run: respool recover".into())
             }
-            Err(NotQuiet::UnderWay { .. }) => Some("another respool is changing the files now".into()),
+            Err(NotQuiet::UnderWay { .. }) => Some(UNDER_WAY.into()),
             Ok(()) => None,
             Err(e @ NotQuiet::Io { .. }) => Some(e.to_string()),
         },

@@ -35,11 +35,21 @@ impl Mail {
         self.drafts.instead_of(conversation, row)
     }
 
-    /// What a message is edited from.
-    pub fn opening(&self, conversation: &Summary, row: &Row, hand: Hand) -> Result<Opening> {
+    /// What a message, one of these rows, is edited from.
+    pub fn opening(&self, conversation: &Summary, row: &Row, rows: &[Row], hand: Hand) -> Result<Opening> {
+        let said = rows.iter().map(|r| (&*r.text, r.time));
         Ok(Opening {
-            kept: self.kept(conversation, &row.id).read()?,
+            kept: self.kept(conversation, &row.id).unsent(said)?,
             attachments: letter(conversation, row, String::new(), hand)?.attachments(),
+        })
+    }
+
+    /// How a conversation is gone on with in the agent's own program.
+    pub fn resume(&self, conversation: &Summary, folder: &Path) -> Option<Resume> {
+        let own = self.own.get(conversation.agent).map_or(&[][..], Vec::as_slice);
+        Resume::of(conversation, folder, own).map(|r| Resume {
+            under: self.under.clone(),
+            ..r
         })
     }
 
@@ -55,11 +65,7 @@ impl Mail {
         letter.keep_only(&writing.keep);
         let kept = self.kept(conversation, &row.id);
         kept.keep(&writing.text)?;
-        let own = self.own.get(conversation.agent).map_or(&[][..], Vec::as_slice);
-        let resume = Resume::of(conversation, folder, own).map(|r| Resume {
-            under: self.under.clone(),
-            ..r
-        });
+        let resume = self.resume(conversation, folder);
         if let Some(resume) = &resume {
             resume.carries(&writing.text)?;
         }

@@ -12,7 +12,7 @@ use super::backend::{
 use super::eyes;
 use super::mail::Mail;
 use super::tracking::{self, User};
-use crate::chat::{Access, Kept};
+use crate::chat::{Access, Kept, Talk};
 use crate::conversation::Summary;
 use crate::conversation::elsewhere::{self, Shelf, Stamp};
 use crate::diff::{FileDiff, Limits, file_diff};
@@ -337,13 +337,11 @@ impl Backend for RealBackend {
     }
 
     fn rewind(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome> {
+        let mut outcome = self.went_back(store, plan, progress)?;
         let opened = self.known(store)?;
-        let site = self.fresh_site(&opened)?;
-        refuse_inside(std::process::id() as i32, &site)?;
-        let tools = Tools::of(&site)?;
-        self.recover(&tools, progress)?;
-        let outcome = tools.run_with(&order(plan), plan.talk.as_deref(), progress)?;
-        Ok(finished(&site, outcome, &plan.target))
+        let next = self.next(site(&opened)?, plan.talk.as_deref(), &outcome);
+        outcome.notes.extend(next);
+        Ok(outcome)
     }
 
     fn undo(&self, store: &Path, operation: &str, progress: &dyn Progress) -> Result<Outcome> {
@@ -418,7 +416,8 @@ impl Backend for RealBackend {
     fn opening(&self, store: &Path, row: &str) -> Result<Opening> {
         let (mail, opened) = (self.mail()?, self.known(store)?);
         let summary = &opened.conversation.summary;
-        mail.opening(summary, row_of(&opened, row)?, hand(site(&opened)?))
+        let rows = &opened.timeline.rows;
+        mail.opening(summary, row_of(&opened, row)?, rows, hand(site(&opened)?))
     }
 
     fn keep(&self, store: &Path, row: &str, text: Option<&str>) -> Result<()> {
@@ -453,7 +452,7 @@ impl Backend for RealBackend {
         let (summary, site) = (&opened.conversation.summary, site(&opened)?);
         let row = row_of(&opened, &writing.row)?;
         let post = mail.post(summary, row, site.path(), (writing, hand(site)))?;
-        let outcome = self.rewind(store, plan, progress)?;
+        let outcome = self.went_back(store, plan, progress)?;
         progress.step("sending the message", 0, 0);
         Ok(post.send(talk, outcome))
     }
@@ -547,6 +546,24 @@ impl Drop for Awaited {
 }
 
 impl RealBackend {
+    fn went_back(&self, store: &Path, plan: &Plan, progress: &dyn Progress) -> Result<Outcome> {
+        let opened = self.known(store)?;
+        let site = self.fresh_site(&opened)?;
+        refuse_inside(std::process::id() as i32, &site)?;
+        let tools = Tools::of(&site)?;
+        self.recover(&tools, progress)?;
+        let outcome = tools.run_with(&order(plan), plan.talk.as_deref(), progress)?;
+        Ok(finished(&site, outcome, &plan.target))
+    }
+
+    /// The agent's own command that goes on in the conversation that this led to, where that is another one.
+    fn next(&self, site: &Site, talk: Option<&Talk>, outcome: &Outcome) -> Option<String> {
+        let (id, talk) = (outcome.conversation.as_ref()?, talk?);
+        let summary = self.desk.library.summary_at(&talk.store)?;
+        let resume = self.mail.as_ref()?.resume(&summary, site.path())?;
+        resume.goes_on_in(id, &talk.store, talk.hand).told()
+    }
+
     fn reverse(
         &self,
         store: &Path,
@@ -567,7 +584,11 @@ impl RealBackend {
             return Err(Failure::new(Kind::Refused, b.what.clone(), None));
         }
         let outcome = tools.run_with(&order, heard.talk.as_ref(), progress)?;
-        Ok(finished(&site, outcome, &order.target))
+        let mut outcome = finished(&site, outcome, &order.target);
+        outcome
+            .notes
+            .extend(self.next(&site, heard.talk.as_ref(), &outcome));
+        Ok(outcome)
     }
 }
 

@@ -70,7 +70,7 @@ fn next(desk: &Desk, user: &User, path: &Path) -> Vec<(String, &'static str)> {
     let there = format!("cd {} && ", shell_word(path));
     vec![
         (
-            format!("{there}{sudo}respool{state} run -- openhands"),
+            format!("{there}{sudo}respool{state} run -- {}", desk.agent_of(path)),
             "starts the agent there, under protection",
         ),
         (

@@ -656,14 +656,14 @@ fn the_screens_move_the_conversation() {
     let (before, ids) = (base(&lab), messages(&lab));
     let mut screen = crate::screen::Screen::open(&lab, &[]);
     screen.keys("r");
-    screen.wait("the conversation goes back too");
+    screen.wait("move the conversation's head there");
     screen.keys("\t");
     screen.wait("files alone");
     screen.wait("the conversation is kept as it is");
     screen.keys("\t");
     screen.wait("No file is changed.");
     screen.keys("\t");
-    screen.wait("the conversation goes back too");
+    screen.wait("move the conversation's head there");
     // a key that comes too early confirms nothing for a second
     let went = wait_until(SOON, || {
         screen.keys("y");

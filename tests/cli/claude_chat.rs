@@ -232,6 +232,47 @@ fn undo_and_redo() {
     assert_eq!((text(&file), lab.read("f")), (fork + &more, "3".into()));
 }
 
+/// A fork that was left by an undo is newer than what it was left for: what is meant where none is named is where the
+/// last operation led, until somebody goes on elsewhere. The way there is told with what takes checkpoints.
+#[test]
+fn after_an_undo_the_conversation_that_it_led_to_is_meant() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    let run = |args: &[&str]| {
+        let mut c = lab.command();
+        c.current_dir(lab.ws()).arg("--json").args(args);
+        let a = Answer::of(c.output().expect("run"));
+        assert_eq!(a.code, Some(0), "{args:?}: {}\n{}", a.text(), a.err);
+        a.json()
+    };
+    let meant = || run(&["timeline"])["conversation"]["id"].clone();
+    assert_eq!(meant(), BRANCHED);
+    let (id, file) = s.fork(&s.state(SECOND));
+    assert_eq!(meant(), json!(id));
+    let more = |n: u32| {
+        let line = json!({"type": "user", "uuid": format!("0f{n}"), "parentUuid": null, "sessionId": id,
+            "cwd": lab.ws_text(), "message": {"content": "again"}});
+        std::fs::write(&file, format!("{}{line}\n", text(&file))).expect("write");
+    };
+    more(1);
+    let doc = run(&["--yes", "undo"]);
+    let next = format!(" run -- claude --resume {BRANCHED}");
+    assert!(doc["notes"].to_string().contains(&next), "{doc}");
+    assert_eq!(meant(), BRANCHED);
+    assert_eq!(run(&["--dry-run", "rewind", "m2"])["plan"]["chat"], "forked");
+    let doc = run(&["--yes", "redo"]);
+    let next = format!(" run -- claude --resume {id}");
+    assert!(doc["notes"].to_string().contains(&next), "{doc}");
+    assert_eq!(meant(), json!(id));
+    run(&["--yes", "undo"]);
+    assert_eq!(meant(), BRANCHED);
+    more(2);
+    assert_eq!(meant(), json!(id));
+    // hints name the agent of this folder
+    let doc = run(&["doctor"]);
+    assert!(doc.to_string().contains("hooks install claude"), "{doc}");
+}
+
 /// P133: the messages of the conversation that was left are a branch of the fork, with their checkpoints, and can be
 /// gone back to from there; its end is itself.
 #[test]
@@ -459,6 +500,8 @@ fn a_message_has_one_draft_in_all_forks() {
     };
     let doc = s.ok(&["--yes", "rewind", &second, "--resend", "better"]);
     assert_eq!(drafts(), ["better"]);
+    let told = doc["notes"].to_string();
+    assert_eq!(told.matches("--resume").count(), 1, "one command: {told}");
     let store = s
         .store
         .with_file_name(format!("{}.jsonl", doc["conversation"].as_str().expect("an id")));

@@ -369,3 +369,16 @@ fn why_and_log_and_space_and_ls() {
     let check = lab.ok(&["pool", "check"]);
     assert_eq!(check[0]["clean"], true, "{check}");
 }
+
+/// The conversation of a timeline is its word, or that of `-c`; two that differ are a mistake.
+#[test]
+fn a_timeline_is_named_by_word_or_by_c() {
+    let lab = Lab::new(|_| {});
+    let store = lab.store();
+    let store = store.to_str().expect("UTF-8");
+    let rows = lab.ok(&["timeline", store])["rows"].clone();
+    assert_eq!(lab.ok(&["timeline", "-c", store])["rows"], rows);
+    assert_eq!(lab.ok(&["-c", store, "timeline"])["rows"], rows);
+    assert_eq!(lab.ok(&["timeline", store, "-c", store])["rows"], rows);
+    lab.fails(2, &["timeline", store, "-c", "another"]);
+}

@@ -225,7 +225,7 @@ fn p120_two_windows_on_one_session() {
     let mut one = Screen::open(&lab, &[]);
     let other = Screen::open(&lab, &[]);
     one.keys("r");
-    one.wait("the conversation goes back too");
+    one.wait("move the conversation's head there");
     yes(&mut one, |s| s.text().contains("Rewind done"));
     other.wait("restored by the other window: to just before message 4");
     one.keys("\x1b");

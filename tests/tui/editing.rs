@@ -190,6 +190,21 @@ fn keys_are_text_in_the_box() {
     assert_eq!((tui.state.end, tui.fake.calls("plan")), (None, 0));
 }
 
+/// Claude Code, or no server: respool itself sends nothing. What a step says is not said twice.
+#[test]
+fn where_no_server_sends_the_plan_says_so() {
+    let mut script = script();
+    let plan = script.plan.as_mut().expect("a plan");
+    (plan.chat, plan.sends) = ("forked", false);
+    plan.steps
+        .push("go on in a new conversation that ends there (a fork)".into());
+    let mut tui = opened(script);
+    tui.press(". Ctrl-s");
+    tui.wait("y go back, then offer the command");
+    tui.wait("then offer the agent's own command to send the new text");
+    assert_eq!(tui.screen().matches("a fork").count(), 1, "{}", tui.screen());
+}
+
 #[test]
 fn what_was_written_is_kept_and_offered_again() {
     let mut tui = opened(script());
@@ -203,6 +218,7 @@ fn what_was_written_is_kept_and_offered_again() {
     tui.until("kept", |t| t.fake.edit(|s| s.kept["event-0003"].ends_with("!?")));
     tui.press("e");
     tui.wait("Not sent yet: this is what you wrote last time.");
+    tui.wait("Edit message 3: what you wrote last time, not sent yet");
     assert_eq!(text_of(&tui), format!("{old}!?"));
     tui.press("Ctrl-r");
     tui.gone("Not sent yet");

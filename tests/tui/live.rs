@@ -3,6 +3,7 @@
 use crate::harness::{Tui, at_message_3};
 use crate::tui_fake;
 use respool::failure::Kind;
+use respool::timeline::notes::UNDER_WAY;
 use respool::tui::backend::Failure;
 
 /// P140: it grows.
@@ -91,4 +92,65 @@ fn numbers_that_fail_are_not_asked_for_again_and_again() {
     tui.press("k k j j");
     tui.settle();
     assert_eq!(tui.fake.calls("counts"), before);
+}
+
+/// Another one's work is told as long as it lasts, and nothing else need tell of its end.
+#[test]
+fn the_work_of_another_respool_is_told_while_it_lasts() {
+    let mut tui = Tui::started(tui_fake::script(), (120, 40));
+    tui.until("watched", |t| t.fake.calls("watch") == 1);
+    under_way(&tui, true);
+    tui.fake.changed();
+    tui.wait(UNDER_WAY);
+    under_way(&tui, false);
+    tui.gone(UNDER_WAY);
+}
+
+/// The log says the same of a rewind that is done here: that is no news.
+#[test]
+fn the_work_of_this_window_is_not_told_as_anothers() {
+    let mut script = tui_fake::script();
+    script.gates.push("rewind");
+    let mut tui = Tui::started(script, (120, 40));
+    tui.until("watched", |t| t.fake.calls("watch") == 1);
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("y rewind");
+    tui.press("y");
+    tui.until("at work", |t| t.fake.calls("rewind") == 1);
+    under_way(&tui, true);
+    let before = tui.fake.calls("timeline");
+    tui.fake.changed();
+    tui.until("read", |t| {
+        let open = t.state.open.as_ref().expect("open");
+        t.fake.calls("timeline") > before && open.load.job.is_none()
+    });
+    let notices = |t: &Tui| {
+        t.state
+            .open
+            .as_ref()
+            .expect("open")
+            .timeline
+            .as_ref()
+            .expect("one")
+            .notices
+            .clone()
+    };
+    assert_eq!(notices(&tui), Vec::<String>::new());
+    assert!(!tui.screen().contains(UNDER_WAY), "{}", tui.screen());
+    under_way(&tui, false);
+    tui.fake.open_gate("rewind");
+    tui.wait("Rewind done");
+    tui.settle();
+    assert!(!tui.screen().contains(UNDER_WAY), "{}", tui.screen());
+}
+
+fn under_way(tui: &Tui, is: bool) {
+    let notices = if is {
+        vec![UNDER_WAY.to_owned()]
+    } else {
+        Vec::new()
+    };
+    tui.fake
+        .edit(|s| s.timeline.as_mut().expect("one").notices = notices);
 }

@@ -662,6 +662,7 @@ pub fn plan(yours: &[&str]) -> Plan {
         chat_reason: None,
         reach: Reach::Auto,
         talk: None,
+        sends: true,
     }
 }
 

@@ -113,9 +113,11 @@ pub fn tail(state: &mut State, job: JobId, result: Result<Timeline, Failure>) {
 
 /// All of it is there.
 pub fn whole(state: &mut State, result: Result<Timeline, Failure>, effects: &mut Effects) {
+    let own = state.running();
     let Some(open) = &mut state.open else { return };
     match result {
-        Ok(timeline) => {
+        Ok(mut timeline) => {
+            let busy = others::under_way(&mut timeline, own);
             let back = open.gone.take().is_some();
             let told = open
                 .timeline
@@ -133,6 +135,7 @@ pub fn whole(state: &mut State, result: Result<Timeline, Failure>, effects: &mut
             if back {
                 state.say(Tone::Good, "the conversation is there again");
             }
+            others::wait(state, busy, effects);
             unsent::arrived(state, effects);
             others::look(state, effects);
         }

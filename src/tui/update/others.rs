@@ -3,11 +3,16 @@
 use super::Effects;
 use crate::rewind::{Operation, OperationKind, OperationState};
 use crate::text;
+use crate::timeline::Timeline;
+use crate::timeline::notes::UNDER_WAY;
 use crate::tui::backend::Result;
 use crate::tui::effect::{Effect, Work};
 use crate::tui::keymap::Action;
-use crate::tui::message::JobId;
+use crate::tui::message::{JobId, Msg};
 use crate::tui::state::{State, Tone};
+
+/// How soon it is asked again whether another one is still at work, in milliseconds.
+const AGAIN: u64 = 1000;
 
 /// Looks at the log, after something changed.
 pub fn look(state: &mut State, effects: &mut Effects) {
@@ -51,6 +56,26 @@ pub fn looked(state: &mut State, job: JobId, result: Result<Vec<Operation>>) {
     let undo = state.keymap.key_of(Action::Undo);
     state.dirty = true;
     state.say(Tone::Plain, format!("{what}: {words}   ({undo} takes it back)"));
+}
+
+/// True if another respool changes the files. What is done here is no news: it is taken out of what is told.
+pub fn under_way(timeline: &mut Timeline, own: bool) -> bool {
+    if own {
+        timeline.notices.retain(|n| n != UNDER_WAY);
+    }
+    timeline.notices.iter().any(|n| n == UNDER_WAY)
+}
+
+/// What is said of it is not said any longer than it lasts; nothing else may tell of its end.
+pub fn wait(state: &mut State, busy: bool, effects: &mut Effects) {
+    if !busy {
+        state.notice.take_if(|n| n.text == UNDER_WAY);
+        return;
+    }
+    if let Some(open) = state.open.as_mut().filter(|o| !o.refresh_soon) {
+        open.refresh_soon = true;
+        effects.push(Effect::After(AGAIN, Msg::Refresh));
+    }
 }
 
 /// An operation of our own is no news.

@@ -26,7 +26,12 @@ pub fn title(edit: &EditBox) -> (String, String) {
         .name
         .strip_prefix('M')
         .map_or_else(|| edit.name.clone(), |n| format!("m{n}"));
-    (format!("Edit {name} and send it again"), remark)
+    let what = if edit.found {
+        ": what you wrote last time, not sent yet"
+    } else {
+        " and send it again"
+    };
+    (format!("Edit {name}{what}"), remark)
 }
 
 /// The lines below the text: what goes with it, and what there is to know.

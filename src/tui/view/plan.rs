@@ -85,9 +85,11 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
     for step in &plan.steps {
         push(&format!("· {}", text::shown(step)), Role::Dim);
     }
-    push(&format!("· {}", chat_words(plan)), Role::Dim);
+    if let Some(words) = chat_words(plan) {
+        push(&format!("· {words}"), Role::Dim);
+    }
     if let Verb::Resend(writing) = &shown.verb {
-        push(&format!("· {}", sending(state, writing)), Role::Dim);
+        push(&format!("· {}", sending(state, writing, plan)), Role::Dim);
         if plan.chat == "kept" {
             push(TOO_LATE, Role::Bad);
         }
@@ -110,18 +112,21 @@ fn head(state: &State, over: &Overlay, shown: &PlanBox, plan: &Plan) -> Vec<Line
     lines
 }
 
-/// What becomes of the conversation.
-fn chat_words(plan: &Plan) -> String {
-    match (plan.chat, &plan.chat_reason) {
+/// What becomes of the conversation, where no step says it.
+fn chat_words(plan: &Plan) -> Option<String> {
+    let told = || plan.steps.iter().any(|s| s.contains("conversation"));
+    let words = match (plan.chat, &plan.chat_reason) {
         ("kept", Some(why)) => format!("the conversation is kept as it is: {}", text::shown(why)),
         ("kept", None) => "the conversation is kept as it is".to_owned(),
+        _ if told() => return None,
         ("rewound", _) if plan.reach == Reach::Chat => {
             "the conversation goes back, the files stay".to_owned()
         }
         ("rewound", _) => "the conversation goes back too".to_owned(),
         ("forked", _) => "the conversation goes on in a fork".to_owned(),
-        _ => String::new(),
-    }
+        _ => return None,
+    };
+    Some(words)
 }
 
 /// Why nothing is sent where the conversation stays.
@@ -129,7 +134,7 @@ const TOO_LATE: &str = "✗ the message would come last of all, so it is not sen
     send it in the agent: Esc, Esc, then r; what you wrote is kept.";
 
 /// What is sent, in one line.
-fn sending(state: &State, writing: &Writing) -> String {
+fn sending(state: &State, writing: &Writing, plan: &Plan) -> String {
     let rows = state.open.as_ref().map_or(&[][..], |o| o.rows());
     let old = rows
         .iter()
@@ -146,7 +151,26 @@ fn sending(state: &State, writing: &Writing) -> String {
     } else {
         format!(", {left}")
     };
-    format!("{what}{left}: {}", cells::first_line(&writing.text, 60))
+    let who = if plan.sends {
+        ""
+    } else {
+        "then offer the agent's own command to "
+    };
+    let line = first_changed(old.unwrap_or_default(), &writing.text);
+    format!("{who}{what}{left}: {}", cells::first_line(line, 60))
+}
+
+/// The first line of a text that is another one than before, from there on; all of it where none is.
+fn first_changed<'a>(old: &str, new: &'a str) -> &'a str {
+    let same = old
+        .split('\n')
+        .zip(new.split('\n'))
+        .take_while(|(a, b)| a == b)
+        .map(|(_, b)| b.len() + 1)
+        .sum();
+    new.get(same..)
+        .filter(|rest| !rest.trim().is_empty())
+        .unwrap_or(new)
 }
 
 /// Programs that are left alone are no warning.
@@ -237,12 +261,16 @@ fn question(state: &State, shown: &PlanBox, plan: &Plan) -> Line<'static> {
     let key = |text: &str| Span::styled(text.to_owned(), theme[Role::Key]);
     let dim = |text: String| Span::styled(text, theme[Role::Dim]);
     let word = shown.verb.word();
+    let does = match &shown.verb {
+        Verb::Resend(_) if !plan.sends => "go back, then offer the command",
+        _ => word,
+    };
     let mut spans = Vec::new();
     match confirm(&shown.verb, plan) {
         Confirm::Key => {
             spans.extend([
                 key(state.keymap.key_of(Action::Confirm)),
-                Span::raw(format!(" {word}   ")),
+                Span::raw(format!(" {does}   ")),
             ]);
         }
         Confirm::Word => {
@@ -281,5 +309,25 @@ fn reach_word(reach: Reach) -> &'static str {
         Reach::Auto | Reach::Both => "files and chat",
         Reach::Files => "files alone",
         Reach::Chat => "chat alone",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_changed;
+
+    #[test]
+    fn the_line_that_is_another_one_is_shown() {
+        for (old, new, want) in [
+            ("one\ntwo\nthree", "one\nTWO\nthree", "TWO\nthree"),
+            ("one", "one\nmore", "more"),
+            ("one\ntwo", "One\ntwo", "One\ntwo"),
+            ("one\ntwo", "one", "one"),
+            ("one", "one\n \n", "one\n \n"),
+            ("same", "same", "same"),
+            ("", "new", "new"),
+        ] {
+            assert_eq!(first_changed(old, new), want, "{old:?} {new:?}");
+        }
     }
 }
