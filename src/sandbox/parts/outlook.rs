@@ -10,6 +10,7 @@ use super::turn::turn;
 use crate::engine::{CheckpointId, Elsewhere};
 use crate::failure::Explain;
 use crate::sandbox::docker::Technique;
+use crate::sandbox::docker::sight::older;
 use crate::text::{shown, shown_path};
 
 /// Something that a container has mounted or holds in memory.
@@ -23,6 +24,9 @@ pub struct Beside {
     pub at: String,
     /// A checkpoint has it.
     pub covered: bool,
+    /// Why it is not, where it would be, one harmless line.
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// What will become of one container.
@@ -45,20 +49,26 @@ pub struct Outlook {
 /// What a container has besides its root file system.
 fn beside(part: &Part, workspace: &Path) -> Vec<Beside> {
     let c = &part.container;
-    let mounts = c.mounts.iter().map(|m| Beside {
-        kind: m.kind.clone(),
-        what: m
-            .name
-            .as_ref()
-            .map_or_else(|| shown_path(&m.source), |n| format!("volume {}", shown(n))),
-        at: shown_path(&m.destination),
-        covered: m.source.starts_with(workspace),
+    let mounts = c.mounts.iter().map(|m| {
+        let within = m.source.starts_with(workspace);
+        let why = within.then(|| older(&part.engine, c, m)).flatten();
+        Beside {
+            kind: m.kind.clone(),
+            what: m
+                .name
+                .as_ref()
+                .map_or_else(|| shown_path(&m.source), |n| format!("volume {}", shown(n))),
+            at: shown_path(&m.destination),
+            covered: within && why.is_none(),
+            why,
+        }
     });
     let memory = c.tmpfs.iter().map(|path| Beside {
         kind: "tmpfs".into(),
         what: "memory".into(),
         at: shown_path(path),
         covered: false,
+        why: None,
     });
     let nested = part
         .vault()
@@ -70,6 +80,7 @@ fn beside(part: &Part, workspace: &Path) -> Vec<Beside> {
             what: "a subvolume in it".into(),
             at: format!("/{}", shown_path(&path)),
             covered: false,
+            why: None,
         });
     mounts.chain(memory).chain(nested).collect()
 }
