@@ -125,7 +125,10 @@ impl Row {
     /// What is not what it seems, one line each.
     pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
         let name = shown(&self.container.name);
-        let told = self.mounts.iter().filter_map(|s| Some((&s.mount, s.older.as_ref()?)));
+        let told = self
+            .mounts
+            .iter()
+            .filter_map(|s| Some((&s.mount, s.older.as_ref()?)));
         told.map(move |(m, why)| format!("container {name}: {}: {why}", shown_path(&m.destination)))
     }
 
@@ -148,7 +151,7 @@ impl Row {
                "auto_remove": c.auto_remove, "whole_docker": whole, "nested": self.nested, "mounts": mounts, "tmpfs": tmpfs})
     }
 
-    fn text(&self) -> String {
+    fn text(&self, program: &str) -> String {
         let c = &self.container;
         let name = shown(&c.name);
         let mut out = format!("{name} ({}, {})\n", shown(&c.image_name), c.state.word());
@@ -162,7 +165,7 @@ impl Row {
                 let dir = self.mounts.iter().find_map(|s| s.workspace.as_ref());
                 let dir = dir.map_or_else(|| "DIR".to_owned(), |d| shell_word(d));
                 format!(
-                    "  its root file system: not covered; to cover it: respool track {dir} --container {name}\n"
+                    "  its root file system: not covered; to cover it: {program} track {dir} --container {name}\n"
                 )
             }
             None => "  its root file system: cannot be covered\n".to_owned(),
@@ -208,18 +211,18 @@ fn status(app: &App) -> Done {
         }
         (rows, _) => rows?,
     };
+    let program = app.program();
     let doc: Vec<Value> = rows.iter().map(|r| r.json(mode.is_some())).collect();
     app.out.result(&doc, || {
         let head = mode.map_or_else(
             || {
-                "Docker's data is in no pool (respool docker enable): checkpoints have single containers\n"
-                    .into()
+                format!("Docker's data is in no pool ({program} docker enable): checkpoints have single containers\n")
             },
             |m| format!("{m}\n"),
         );
         if rows.is_empty() {
             return head + "no containers\n";
         }
-        head + &rows.iter().map(Row::text).collect::<String>()
+        head + &rows.iter().map(|r| r.text(&program)).collect::<String>()
     })
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::adopt::{back, shows};
 use super::aside::{Beside, names};
-use super::error::{Result, RewindError};
+use super::error::{Restarted, Result, RewindError};
 use super::journal::{Log, Phase, Record};
 use super::track::start_checkpoint;
 use super::{OperationKind, OperationState};
@@ -258,6 +258,7 @@ fn cloned(pool: &Pool, template: &Site, name: &str, mark: &Template) -> Result<S
         |cause| match back(pool, work.dir, &work.log, &mut work.journal, &work.record) {
             Ok(()) => RewindError::RolledBack {
                 cause: Box::new(cause),
+                restarted: Restarted::default(),
             },
             Err(second) => RewindError::Stuck {
                 cause: Box::new(cause),

@@ -179,6 +179,15 @@ pub fn with_containers(held: Vec<Blocker>, mounts: &[ForeignMount]) -> Vec<Block
     out
 }
 
+/// Takes what helps away, where nothing has to be done.
+pub fn told_only(b: &mut Blocker) {
+    if b.kind == "container"
+        && let Some((what, _)) = b.what.rsplit_once(STOP)
+    {
+        b.what = what.to_owned();
+    }
+}
+
 /// The containers among blockers: what each does, and what helps.
 fn containers_in_the_way(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
     let parts = blockers

@@ -24,7 +24,7 @@ pub mod track;
 pub mod undo;
 pub mod untrack;
 
-pub use error::{Result, RewindError};
+pub use error::{AS_BEFORE, Restarted, Result, RewindError};
 
 use std::path::PathBuf;
 

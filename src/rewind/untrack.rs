@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::adopt::{remove_aside, was_subvolume};
 use super::aside::Beside;
-use super::error::{Result, RewindError};
+use super::error::{Restarted, Result, RewindError};
 use super::guard::{elsewhere, occupant, stopped_by, with_containers};
 use super::journal::{Log, Phase, Record};
 use super::recover::How;
@@ -185,6 +185,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     done.map_err(|cause| match again(&dir, &log, &mut journal, &record) {
         Ok(How::RolledBack) => RewindError::RolledBack {
             cause: Box::new(cause),
+            restarted: Restarted::default(),
         },
         Ok(How::Finished | How::Waits) => cause,
         Err(second) => RewindError::Stuck {

@@ -114,7 +114,9 @@ mod tests {
         assert!(told(
             b"11 0 0:1 / / rw master:1 - ext4 a rw\n12 11 0:2 /live /w rw master:2 - btrfs b rw\n"
         ));
-        assert!(!told(b"11 0 0:1 / / rw - ext4 a rw\n12 11 0:2 /live /w rw - btrfs b rw\n"));
+        assert!(!told(
+            b"11 0 0:1 / / rw - ext4 a rw\n12 11 0:2 /live /w rw - btrfs b rw\n"
+        ));
         assert!(!told(
             b"11 0 0:1 / / rw master:1 - ext4 a rw\n12 11 0:2 /live /x rw master:2 - btrfs b rw\n"
         ));

@@ -82,8 +82,11 @@ pub fn attach(app: &App, mut site: Site, offers: &[Offer]) -> Result<Attached, F
     let outlook = site.outlook(None)?;
     let older = |o: &Offer| -> Vec<String> {
         let own = outlook.iter().filter(|c| c.name == o.container.name);
-        let told = own.flat_map(|c| &c.beside).filter_map(|b| Some((&b.at, b.why.as_ref()?)));
-        told.map(|(at, why)| format!("{at} is not covered: {why}")).collect()
+        let told = own
+            .flat_map(|c| &c.beside)
+            .filter_map(|b| Some((&b.at, b.why.as_ref()?)));
+        told.map(|(at, why)| format!("{at} is not covered: {why}"))
+            .collect()
     };
     let row = |o: &Offer| {
         json!({"name": o.container.name, "id": o.container.id, "technique": o.located.verdict.technique,

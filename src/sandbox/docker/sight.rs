@@ -26,7 +26,13 @@ impl Residents {
                 tracing::debug!("which containers run is not known: {e}");
                 Vec::new()
             },
-            |(engine, all)| if engine.out_of_reach().is_some() { Vec::new() } else { all },
+            |(engine, all)| {
+                if engine.out_of_reach().is_some() {
+                    Vec::new()
+                } else {
+                    all
+                }
+            },
         );
         let own = namespace(std::process::id() as i32);
         let one = |c: Inspect| {
@@ -39,7 +45,10 @@ impl Residents {
     /// The name (hostile) of the container that a process is in.
     pub fn of(&self, pid: i32) -> Option<&str> {
         let space = namespace(pid)?;
-        self.0.iter().find(|(s, _)| *s == space).map(|(_, name)| name.as_str())
+        self.0
+            .iter()
+            .find(|(s, _)| *s == space)
+            .map(|(_, name)| name.as_str())
     }
 }
 

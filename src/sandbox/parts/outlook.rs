@@ -9,9 +9,10 @@ use super::part::Part;
 use super::turn::turn;
 use crate::engine::{CheckpointId, Elsewhere};
 use crate::failure::Explain;
+use crate::progress::Silent;
 use crate::sandbox::docker::Technique;
 use crate::sandbox::docker::sight::older;
-use crate::text::{shown, shown_path};
+use crate::text::{count, shown, shown_path};
 
 /// Something that a container has mounted or holds in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Outlook {
     pub stays: Option<String>,
     /// Why that cannot be done now, one harmless line, and what helps.
     pub refused: Option<(String, Option<String>)>,
+    /// How many paths of its files differ from the checkpoint; `None` if that is not known.
+    #[serde(default)]
+    pub changed: Option<u64>,
     /// The steps, one harmless line each.
     pub steps: Vec<String>,
     /// What else it has.
@@ -131,6 +135,7 @@ fn look(f: &Found, target: Option<(&CheckpointId, &[Elsewhere])>, workspace: &Pa
         technique: String::new(),
         stays: None,
         refused: None,
+        changed: None,
         steps: Vec::new(),
         beside: Vec::new(),
     };
@@ -163,6 +168,15 @@ fn look(f: &Found, target: Option<(&CheckpointId, &[Elsewhere])>, workspace: &Pa
     }
     if let (Ok(part), Some((id, Some(_))), None) = (&f.part, kept, &out.stays) {
         out.steps = steps(part);
+        out.changed = part.differing(id, &Silent);
+        let name = shown(&f.record.name);
+        out.steps.push(match out.changed {
+            Some(n) => format!(
+                "container {name}: {} changed since then: its files go back",
+                count(n, "path")
+            ),
+            None => format!("container {name}: its files go back"),
+        });
         if let Err(e) = turn(part, id) {
             out.refused = Some((e.to_string(), e.hint()));
         }
