@@ -144,7 +144,7 @@ impl Turns for Told {
         turns.iter_mut().for_each(|t| t.whole = true);
         Ok(turns)
     }
-    fn stop(&self, turns: &[Turn]) -> Result<(), EngineError> {
+    fn stop(&self, turns: &[Turn], _: &dyn Progress) -> Result<(), EngineError> {
         turns.iter().try_for_each(|_| self.act("stop", "stop".into()))
     }
     fn pause(&self, _: &[Turn]) -> Result<(), EngineError> {
@@ -167,7 +167,7 @@ impl Turns for Told {
         }
         Ok(Vec::new())
     }
-    fn resume(&self, turns: &[Turn]) -> Result<Vec<String>, EngineError> {
+    fn resume(&self, turns: &[Turn], _: &dyn Progress) -> Result<Vec<String>, EngineError> {
         turns
             .iter()
             .try_for_each(|_| self.act("resume", "resume".into()))?;
@@ -323,7 +323,7 @@ fn a_check_that_fails_twice_is_no_success() {
     rig.vault.fail_next(Op::Verify);
     let e = rig.run(&to(&good)).expect_err("not equal");
     assert!(
-        matches!(&e, RewindError::RolledBack { cause } if matches!(**cause, RewindError::NotEqual(_))),
+        matches!(&e, RewindError::RolledBack { cause, .. } if matches!(**cause, RewindError::NotEqual(_))),
         "{e}"
     );
     assert!(e.to_string().contains("differ from the checkpoint"), "{e}");

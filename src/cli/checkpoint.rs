@@ -84,6 +84,13 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         for p in &not_covered {
             text += &format!("not covered: {} ({})\n", shown_path(p), reason(p));
         }
+        for c in &outlook {
+            let name = crate::text::shown(&c.name);
+            for b in &c.beside {
+                let Some(why) = &b.why else { continue };
+                text += &format!("not covered: {} of container {name}: {why}\n", b.at);
+            }
+        }
         text + &elsewhere(&taken.meta)
     })
 }
@@ -115,8 +122,9 @@ fn container(c: &Outlook, missing: Option<&str>) -> Vec<Value> {
         } else {
             PartKind::Container
         };
+        let why = b.why.as_ref().map_or_else(String::new, |w| format!("; {w}"));
         out.push(json!({"kind": kind, "path": b.at, "covered": false,
-            "reason": format!("container {}: {} ({})", crate::text::shown(&c.name), b.what, b.kind)}));
+            "reason": format!("container {}: {} ({}){why}", crate::text::shown(&c.name), b.what, b.kind)}));
     }
     out
 }

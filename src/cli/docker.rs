@@ -12,6 +12,7 @@ use super::output::Done;
 use crate::engine::subvolume;
 use crate::sandbox::bind;
 use crate::sandbox::docker::locate::locate;
+use crate::sandbox::docker::sight::older;
 use crate::sandbox::docker::{ContainerMount, Engine, Inspect, Verdict, containers};
 use crate::sandbox::parts;
 use crate::sandbox::registry::Census;
@@ -38,8 +39,34 @@ pub struct Row {
     sandbox: Option<String>,
     /// Subvolumes in its root: in no checkpoint.
     nested: Vec<String>,
-    /// What it has mounted, and the tracked workspace that has that.
-    mounts: Vec<(ContainerMount, Option<PathBuf>)>,
+    /// What it has mounted.
+    mounts: Vec<Seen>,
+}
+
+/// Something that a container has mounted.
+struct Seen {
+    mount: ContainerMount,
+    /// The tracked workspace that has it.
+    workspace: Option<PathBuf>,
+    /// Why that is not what the container sees.
+    older: Option<String>,
+}
+
+impl Seen {
+    fn of(app: &App, engine: &Engine, c: &Inspect, m: &ContainerMount) -> Self {
+        let site = app.desk.registry.find(&m.source).ok().flatten();
+        let workspace = site.map(|s| s.path().to_owned());
+        let older = workspace.as_ref().and_then(|_| older(engine, c, m));
+        Self {
+            mount: m.clone(),
+            workspace,
+            older,
+        }
+    }
+
+    fn covered(&self) -> bool {
+        self.workspace.is_some() && self.older.is_none()
+    }
 }
 
 /// The containers of all sandboxes: id, name, and the workspace.
@@ -75,11 +102,8 @@ fn row(app: &App, engine: &Engine, container: Inspect, owned: &[(String, String,
             .map(|n| shown_path(&n.path));
         paths.collect()
     });
-    let covered = |m: &ContainerMount| {
-        let site = app.desk.registry.find(&m.source).ok().flatten();
-        site.map(|s| s.path().to_owned())
-    };
-    let mounts = container.mounts.iter().map(|m| (m.clone(), covered(m))).collect();
+    let seen = |m: &ContainerMount| Seen::of(app, engine, &container, m);
+    let mounts = container.mounts.iter().map(seen).collect();
     let is = |(id, name, _): &&(String, String, String)| *id == container.id || *name == container.name;
     Row {
         sandbox: owned.iter().find(is).map(|o| o.2.clone()),
@@ -98,14 +122,26 @@ pub fn rows(app: &App) -> Result<Vec<Row>, crate::sandbox::docker::DockerError> 
 }
 
 impl Row {
+    /// What is not what it seems, one line each.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        let name = shown(&self.container.name);
+        let told = self
+            .mounts
+            .iter()
+            .filter_map(|s| Some((&s.mount, s.older.as_ref()?)));
+        told.map(move |(m, why)| format!("container {name}: {}: {why}", shown_path(&m.destination)))
+    }
+
     fn json(&self, whole: bool) -> Value {
         let c = &self.container;
         let mounts: Vec<Value> = self
             .mounts
             .iter()
-            .map(|(m, covered)| {
+            .map(|s| {
+                let m = &s.mount;
                 json!({"kind": m.kind, "name": m.name, "source": shown_path(&m.source),
-                       "destination": shown_path(&m.destination), "writable": m.writable, "covered": covered.is_some()})
+                       "destination": shown_path(&m.destination), "writable": m.writable, "covered": s.covered(),
+                       "why": s.older})
             })
             .collect();
         let tmpfs: Vec<String> = c.tmpfs.iter().map(|p| shown_path(p)).collect();
@@ -115,7 +151,7 @@ impl Row {
                "auto_remove": c.auto_remove, "whole_docker": whole, "nested": self.nested, "mounts": mounts, "tmpfs": tmpfs})
     }
 
-    fn text(&self) -> String {
+    fn text(&self, program: &str) -> String {
         let c = &self.container;
         let name = shown(&c.name);
         let mut out = format!("{name} ({}, {})\n", shown(&c.image_name), c.state.word());
@@ -126,10 +162,10 @@ impl Row {
             Some(path) => format!("  its root file system: covered with {path}\n"),
             None if self.verdict.technique.covers() => {
                 // of one that works in a workspace, it is that one
-                let dir = self.mounts.iter().find_map(|(_, covered)| covered.as_ref());
+                let dir = self.mounts.iter().find_map(|s| s.workspace.as_ref());
                 let dir = dir.map_or_else(|| "DIR".to_owned(), |d| shell_word(d));
                 format!(
-                    "  its root file system: not covered; to cover it: respool track {dir} --container {name}\n"
+                    "  its root file system: not covered; to cover it: {program} track {dir} --container {name}\n"
                 )
             }
             None => "  its root file system: cannot be covered\n".to_owned(),
@@ -141,11 +177,12 @@ impl Row {
         if c.auto_remove {
             out += "  started with --rm: it is gone once it is stopped, so it is restarted instead\n";
         }
-        for (m, covered) in &self.mounts {
-            let word = if covered.is_some() {
-                "covered"
-            } else {
-                "not covered"
+        for s in &self.mounts {
+            let m = &s.mount;
+            let word = match &s.older {
+                Some(why) => &format!("not covered: {why}"),
+                None if s.covered() => "covered",
+                None => "not covered",
             };
             let what = m
                 .name
@@ -174,18 +211,18 @@ fn status(app: &App) -> Done {
         }
         (rows, _) => rows?,
     };
+    let program = app.program();
     let doc: Vec<Value> = rows.iter().map(|r| r.json(mode.is_some())).collect();
     app.out.result(&doc, || {
         let head = mode.map_or_else(
             || {
-                "Docker's data is in no pool (respool docker enable): checkpoints have single containers\n"
-                    .into()
+                format!("Docker's data is in no pool ({program} docker enable): checkpoints have single containers\n")
             },
             |m| format!("{m}\n"),
         );
         if rows.is_empty() {
             return head + "no containers\n";
         }
-        head + &rows.iter().map(Row::text).collect::<String>()
+        head + &rows.iter().map(|r| r.text(&program)).collect::<String>()
     })
 }

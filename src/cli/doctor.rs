@@ -300,7 +300,8 @@ fn docker(app: &App) -> Check {
             .as_ref()
             .map_or_else(String::new, |b| format!("; better: {b}"));
         let (name, word) = (shown(&r.container.name), r.verdict.technique.word());
-        format!("\n       {name}: {word}: {}{better}", r.verdict.why)
+        let warnings: String = r.warnings().map(|w| format!("\n       {w}")).collect();
+        format!("\n       {name}: {word}: {}{better}{warnings}", r.verdict.why)
     });
     let mode = super::docker::mode(app).map_or_else(String::new, |m| format!("\n       {m}"));
     let detail = format!(

@@ -200,7 +200,9 @@ fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
             text += "all of Docker went back, too\n";
         }
         for c in o.containers.iter().filter(|c| c.name != DOCKER) {
-            text += &format!("container {} went back, too, checked: no difference\n", crate::text::shown(&c.name));
+            let changed = c.changed.map_or_else(String::new, |n| format!("{} changed, ", count(n, "path")));
+            let name = crate::text::shown(&c.name);
+            text += &format!("container {name} went back, too: {changed}checked, no difference\n");
         }
         for n in &o.notes {
             text += &format!("{n}\n");

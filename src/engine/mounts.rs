@@ -21,6 +21,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// The options of this mount: `rw,noatime`.
     pub options: String,
+    /// How it hears of mounts elsewhere: `shared:7`, `master:1`.
+    pub peers: Vec<String>,
     /// The type of the file system: `btrfs`.
     pub fs_type: String,
     /// The device, or another source.
@@ -68,6 +70,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         root: path(3),
         point: path(4),
         options: text(5),
+        peers: (6..dash).map(text).collect(),
         fs_type: text(dash + 1),
         source: path(dash + 2),
         super_options: text(dash + 3),
@@ -114,6 +117,7 @@ mod tests {
             ("btrfs", Path::new("/dev/loop0"))
         );
         assert_eq!(m[1].point.as_os_str().as_bytes(), b"/x\\\n");
+        assert_eq!(m[0].peers, ["master:1", "shared:7"]);
         assert!(!m[0].read_only() && m[1].read_only());
     }
 

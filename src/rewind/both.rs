@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::Outcome;
-use super::error::{Result, RewindError};
+use super::error::{Restarted, Result, RewindError};
 use super::recover::{How, Recovered};
 use crate::chat::{Access, Change, ChatError, Hand, Prepared, Side, settle as settled};
 use crate::process::fault_point;
@@ -47,6 +47,7 @@ pub(super) fn moved(
     match settle(&operation, false, &why) {
         Ok(()) => Err(RewindError::RolledBack {
             cause: Box::new(cause.into()),
+            restarted: Restarted::default(),
         }),
         Err(second) => Err(RewindError::Stuck {
             cause: Box::new(cause.into()),

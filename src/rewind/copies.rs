@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use chrono::Utc;
 
-use super::error::{Result, RewindError};
-use super::guard::occupants;
+use super::error::{Restarted, Result, RewindError};
+use super::guard::{occupants, told_only};
 use super::journal::{Log, Record};
 use super::recover::{How, Recovered};
 use super::run::PATIENCE;
@@ -38,6 +38,7 @@ pub fn copy_plan(
     let mut blockers = occupants(path)?;
     for b in &mut blockers {
         b.stops = false;
+        told_only(b);
     }
     // nobody has to enter it anew: it stays where it is
     blockers.retain(|b| b.kind != "cwd");
@@ -118,6 +119,7 @@ pub fn track_copy(
         return Err(match dir.destroy() {
             Ok(()) => RewindError::RolledBack {
                 cause: Box::new(cause),
+                restarted: Restarted::default(),
             },
             Err(second) => RewindError::Stuck {
                 cause: Box::new(cause),

@@ -6,7 +6,8 @@ use crate::chat::ChatError;
 use crate::engine::{Difference, EngineError};
 use crate::failure::{Explain, Kind};
 use crate::sandbox::freeze::FreezeError;
-use crate::text::shown_path;
+use crate::sandbox::parts::turn::DOCKER;
+use crate::text::{shown, shown_path};
 
 /// A result of this room.
 pub type Result<T> = std::result::Result<T, RewindError>;
@@ -50,10 +51,12 @@ pub enum RewindError {
     #[error(transparent)]
     Freeze(#[from] FreezeError),
     /// It failed, and everything is back to the state before.
-    #[error("{cause}; everything is as it was before")]
+    #[error("{cause}{AS_BEFORE}{restarted}")]
     RolledBack {
         /// Why it failed.
         cause: Box<RewindError>,
+        /// The containers that were stopped for it, and started again.
+        restarted: Restarted,
     },
     /// It failed, and the way back failed too.
     #[error(
@@ -131,6 +134,25 @@ pub enum RewindError {
     Cancelled,
 }
 
+/// What is said of an operation that was taken back, before what happened to containers all the same.
+pub const AS_BEFORE: &str = "; everything is as it was before";
+
+/// Containers (hostile names) that were stopped and started again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restarted(pub Vec<String>);
+
+impl std::fmt::Display for Restarted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for name in &self.0 {
+            match name.as_str() {
+                DOCKER => write!(f, "; {DOCKER} was restarted")?,
+                name => write!(f, "; container {} was restarted", shown(name))?,
+            }
+        }
+        Ok(())
+    }
+}
+
 fn count_words(n: usize) -> String {
     if n == 1 {
         "1 path".into()
@@ -146,7 +168,7 @@ impl Explain for RewindError {
             Self::Freeze(e) => e.kind(),
             Self::Chat(e) => e.kind(),
             Self::Interrupted { cause } => cause.kind(),
-            Self::RolledBack { cause } if cause.kind() == Kind::Cancelled => Kind::Cancelled,
+            Self::RolledBack { cause, .. } if cause.kind() == Kind::Cancelled => Kind::Cancelled,
             Self::Unsettled { .. }
             | Self::ChatStuck { .. }
             | Self::RolledBack { .. }
@@ -165,7 +187,7 @@ impl Explain for RewindError {
         match self {
             Self::Engine(e) => e.path(),
             Self::Chat(e) => e.path(),
-            Self::RolledBack { cause } | Self::Interrupted { cause } | Self::Stuck { cause, .. } => {
+            Self::RolledBack { cause, .. } | Self::Interrupted { cause } | Self::Stuck { cause, .. } => {
                 cause.path()
             }
             Self::NotEqual(d) => d.first().map(|d| d.path.as_path()),
@@ -184,7 +206,7 @@ impl Explain for RewindError {
             Self::Freeze(e) => e.hint(),
             Self::Chat(e) => e.hint(),
             Self::Unsettled { .. } | Self::ChatStuck { .. } => Some("run: respool recover".into()),
-            Self::RolledBack { cause } | Self::Interrupted { cause } => cause.hint(),
+            Self::RolledBack { cause, .. } | Self::Interrupted { cause } => cause.hint(),
             Self::DockerStuck { .. } => Some("mend that, then: respool recover".into()),
             Self::Stuck { safety, .. } => Some(format!(
                 "free space or stop writers, then: respool recover; or: respool rewind {safety}"

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::Blocker;
 use super::error::{Result, RewindError};
 use crate::engine::EngineError;
+use crate::sandbox::docker::sight::Residents;
 use crate::sandbox::holders::{Holder, Place, holders};
-use crate::sandbox::mounts;
+use crate::sandbox::mounts::{self, ForeignMount};
 use crate::text::{shown, shown_path};
 
 /// A path that a workspace must neither contain nor lie in, and what it is.
@@ -115,23 +116,93 @@ pub fn check_place(path: &Path, reserved: &[Reserved]) -> Result<()> {
 /// is told.
 pub fn occupants(path: &Path) -> Result<Vec<Blocker>> {
     let meta = std::fs::symlink_metadata(path).map_err(EngineError::io("look at", path))?;
-    let mut out: Vec<Blocker> = holders(&Place::Folder(meta.dev(), path), None)
+    let held: Vec<Blocker> = holders(&Place::Folder(meta.dev(), path), None)
         .iter()
         .filter_map(|h| occupant(h, path))
         .collect();
-    for m in mounts::foreign_mounts(path).map_err(EngineError::io("read the mounts at", path))? {
-        out.push(Blocker {
-            kind: "mount",
-            pid: Some(m.pid),
-            what: format!(
-                "{} has it mounted at {} (a container?)",
-                shown(&m.comm),
-                shown_path(&m.point)
-            ),
-            stops: true,
-        });
+    Ok(with_containers(held, &elsewhere(path)?))
+}
+
+/// Where a folder is mounted elsewhere, as mounts here have no say.
+pub fn elsewhere(path: &Path) -> Result<Vec<ForeignMount>> {
+    let all = mounts::foreign_mounts(path).map_err(EngineError::io("read the mounts at", path))?;
+    Ok(all.into_iter().filter(|m| !m.follows).collect())
+}
+
+/// The words before the name of a container in what helps against it.
+const STOP: &str = "; docker stop ";
+
+fn of_container(name: &str, pid: i32, what: &str) -> Blocker {
+    let name = shown(name);
+    Blocker {
+        kind: "container",
+        pid: Some(pid),
+        what: format!("container {name} {what}{STOP}{name}, then try again, then docker start {name}"),
+        stops: true,
     }
-    Ok(out)
+}
+
+/// Who holds a folder, and who has it mounted elsewhere: what is in a container is told once, by its name.
+pub fn with_containers(held: Vec<Blocker>, mounts: &[ForeignMount]) -> Vec<Blocker> {
+    if held.is_empty() && mounts.is_empty() {
+        return held;
+    }
+    let residents = Residents::look();
+    let mut out: Vec<Blocker> = Vec::new();
+    let mut named: Vec<&str> = Vec::new();
+    for m in mounts {
+        let point = shown_path(&m.point);
+        match residents.of(m.pid) {
+            Some(name) if named.contains(&name) => {}
+            Some(name) => {
+                named.push(name);
+                out.push(of_container(name, m.pid, &format!("has it mounted at {point}")));
+            }
+            None => out.push(Blocker {
+                kind: "mount",
+                pid: Some(m.pid),
+                what: format!("{} has it mounted at {point} (a container?)", shown(&m.comm)),
+                stops: true,
+            }),
+        }
+    }
+    for b in held {
+        match b.pid.and_then(|pid| Some((pid, residents.of(pid)?))) {
+            Some((_, name)) if named.contains(&name) => {}
+            Some((pid, name)) => {
+                named.push(name);
+                out.push(of_container(name, pid, "works in it"));
+            }
+            None => out.push(b),
+        }
+    }
+    out
+}
+
+/// Takes what helps away, where nothing has to be done.
+pub fn told_only(b: &mut Blocker) {
+    if b.kind == "container"
+        && let Some((what, _)) = b.what.rsplit_once(STOP)
+    {
+        b.what = what.to_owned();
+    }
+}
+
+/// The containers among blockers: what each does, and what helps.
+fn containers_in_the_way(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
+    let parts = blockers
+        .iter()
+        .filter(|b| b.kind == "container" && b.stops)
+        .filter_map(|b| b.what.rsplit_once(STOP));
+    let (mut does, mut names) = (Vec::new(), Vec::new());
+    for (what, then) in parts {
+        does.push(what);
+        names.extend(then.split(',').next());
+    }
+    let names = (!names.is_empty()).then(|| names.join(" "))?;
+    let why = format!("{}: {}", shown_path(path), does.join("; "));
+    let hint = format!("docker stop {names}, then try again, then docker start {names}");
+    Some(refused(path, why, &hint))
 }
 
 /// What one holder means for an exchange.
@@ -158,6 +229,9 @@ pub fn occupant(h: &Holder, path: &Path) -> Option<Blocker> {
 
 /// The error for blockers that stop; `None` if none does.
 pub fn stopped_by(path: &Path, blockers: &[Blocker]) -> Option<RewindError> {
+    if let Some(e) = containers_in_the_way(path, blockers) {
+        return Some(e);
+    }
     let first = blockers.iter().find(|b| b.stops)?;
     let pids: Vec<String> = blockers
         .iter()
@@ -200,6 +274,23 @@ mod tests {
             assert!(refuses(p, &[]).contains("a folder of the system"), "{p}");
         }
         assert!(refuses("/home/dev", &[]).contains("is a home folder"));
+    }
+
+    #[test]
+    fn containers_are_named_with_what_helps() {
+        let all = [
+            of_container("late", 7, "has it mounted at /a; docker stop x, y"),
+            of_container("box", 8, "works in it"),
+        ];
+        let e = stopped_by(Path::new("/w"), &all).expect("in the way");
+        assert_eq!(
+            e.to_string(),
+            "/w: container late has it mounted at /a; docker stop x, y; container box works in it"
+        );
+        assert_eq!(
+            crate::failure::Explain::hint(&e).as_deref(),
+            Some("docker stop late box, then try again, then docker start late box")
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod track;
 pub mod undo;
 pub mod untrack;
 
-pub use error::{Result, RewindError};
+pub use error::{AS_BEFORE, Restarted, Result, RewindError};
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ use crate::text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blocker {
     /// `holder` (open files: will be paused), `cwd` (only stands there: told, not stopped), `shell` (one that an
-    /// agent left behind), `agent` (the agent is at work), `chat` (somebody holds the conversation), `conversation` (another one changed some of the paths), `docker` (what becomes of everybody's containers), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
+    /// agent left behind), `agent` (the agent is at work), `container` (one has the folder mounted, or cannot go back), `chat` (somebody holds the conversation), `conversation` (another one changed some of the paths), `docker` (what becomes of everybody's containers), `nested` (a subvolume or mount inside is not covered), `rights` (this user may
     /// not bring it back), `space`.
     pub kind: &'static str,
     /// The process, where it is one.

@@ -205,11 +205,11 @@ fn of_container(c: &Outlook, out: &mut Vec<Blocker>) {
             false,
         );
     }
-    for b in &c.beside {
-        let word = if b.covered {
-            "covered with the workspace"
-        } else {
-            "not covered: it stays as it is"
+    // what is covered needs no decision
+    for b in c.beside.iter().filter(|b| !b.covered) {
+        let word = match &b.why {
+            Some(why) => format!("not covered: {why}"),
+            None => "not covered: it stays as it is".to_owned(),
         };
         tell(
             "volume",

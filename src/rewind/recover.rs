@@ -64,8 +64,8 @@ impl Ground<'_> {
                 let cause = RewindError::NoOperation(
                     record.error.clone().unwrap_or_else(|| "it was cut short".into()),
                 );
-                let mut frozen = self.quiet(&record)?;
-                match self.take_back(&mut record, &mut frozen, cause) {
+                let mut frozen = self.quiet(&record, progress)?;
+                match self.take_back(&mut record, &mut frozen, cause, progress) {
                     RewindError::RolledBack { .. } => How::RolledBack,
                     other => return Err(other),
                 }
@@ -73,7 +73,7 @@ impl Ground<'_> {
             Phase::Chat => How::Waits,
             // no safety checkpoint is recorded: nothing had been changed
             _ => {
-                self.containers.resume(&record.containers)?;
+                self.containers.resume(&record.containers, progress)?;
                 self.log.close(&mut record, OperationState::RolledBack)?;
                 How::RolledBack
             }
@@ -82,13 +82,13 @@ impl Ground<'_> {
     }
 
     fn finish_or_take_back(&self, record: &mut Record, progress: &dyn Progress) -> Result<How> {
-        let mut frozen = self.quiet(record)?;
+        let mut frozen = self.quiet(record, progress)?;
         // somebody may have worked here since the crash: that must not be lost
         let left = State::Checkpoint(self.safety(record)?);
         let mut forward = || -> Result<()> {
             self.restore_and_check(record, &left, &mut frozen, progress)?;
             self.containers_back(record, &order_target(record)?, progress)?;
-            self.containers.resume(&record.containers)?;
+            self.containers.resume(&record.containers, progress)?;
             Ok(())
         };
         match forward() {
@@ -96,7 +96,7 @@ impl Ground<'_> {
                 self.finish(record)?;
                 Ok(How::Finished)
             }
-            Err(cause) => match self.take_back(record, &mut frozen, cause) {
+            Err(cause) => match self.take_back(record, &mut frozen, cause, progress) {
                 RewindError::RolledBack { .. } => Ok(How::RolledBack),
                 other => Err(other),
             },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Result, RewindError};
+use super::error::{Restarted, Result, RewindError};
 use super::journal::{Lock, Log, Phase, Record};
 use super::{OperationKind, OperationState, Outcome};
 use crate::engine::vault::Vault;
@@ -16,8 +16,8 @@ use crate::engine::{
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::freeze::{Freeze, Frozen};
-use crate::sandbox::parts::Turns;
 use crate::sandbox::parts::turn::{Rewound, Way};
+use crate::sandbox::parts::{Turn, Turns, Was};
 use crate::text::shown;
 
 /// How long a writing command waits for another one.
@@ -94,15 +94,15 @@ impl Ground<'_> {
         self.log.begin(&mut record)?;
         fault_point("rewind-planned");
         progress.step("stopping writers", 0, 0);
-        let mut frozen = match self.quiet(&record) {
+        let mut frozen = match self.quiet(&record, progress) {
             Ok(frozen) => frozen,
-            Err(cause) => return Err(self.take_back(&mut record, &mut Frozen::default(), cause)),
+            Err(cause) => return Err(self.take_back(&mut record, &mut Frozen::default(), cause, progress)),
         };
         fault_point("rewind-frozen");
         // writers stay stopped until the record is closed, whichever way it goes
         match self.carry_out(&mut record, &mut frozen, progress) {
             Ok(outcome) => Ok(outcome),
-            Err(cause) => Err(self.take_back(&mut record, &mut frozen, cause)),
+            Err(cause) => Err(self.take_back(&mut record, &mut frozen, cause, progress)),
         }
     }
 
@@ -122,9 +122,10 @@ impl Ground<'_> {
             fault_point("rewind-settled");
             return Ok(());
         }
-        let mut frozen = self.quiet(&record)?;
+        let progress = &crate::progress::Silent;
+        let mut frozen = self.quiet(&record, progress)?;
         let cause = RewindError::NoOperation(why.to_owned());
-        match self.take_back(&mut record, &mut frozen, cause) {
+        match self.take_back(&mut record, &mut frozen, cause, progress) {
             RewindError::RolledBack { .. } => Ok(()),
             other => Err(other),
         }
@@ -132,8 +133,8 @@ impl Ground<'_> {
 
     /// Stops what writes. Containers first: a process that is stopped by itself would not hear that it is to end.
     /// Those that must not be stopped last: what is in a paused one does not stop by itself.
-    pub(super) fn quiet(&self, record: &Record) -> Result<Frozen> {
-        self.containers.stop(&record.containers)?;
+    pub(super) fn quiet(&self, record: &Record, progress: &dyn Progress) -> Result<Frozen> {
+        self.containers.stop(&record.containers, progress)?;
         let frozen = self.freeze.freeze()?;
         self.containers.pause(&record.containers)?;
         Ok(frozen)
@@ -181,7 +182,7 @@ impl Ground<'_> {
         let changed = self.restore_and_check(record, &from, frozen, progress)?;
         fault_point("rewind-checked");
         let containers = self.containers_back(record, &order_target(record)?, progress)?;
-        let mut told = self.containers.resume(&record.containers)?;
+        let mut told = self.containers.resume(&record.containers, progress)?;
         fault_point("rewind-resumed");
         if record.chat.is_some() {
             self.log.advance(record, Phase::Chat)?;
@@ -279,7 +280,7 @@ impl Ground<'_> {
     }
 
     /// Everything to the safety checkpoint, if there is one.
-    fn files_back(&self, record: &mut Record, frozen: &mut Frozen) -> Result<()> {
+    fn files_back(&self, record: &mut Record, frozen: &mut Frozen, progress: &dyn Progress) -> Result<()> {
         let Some(safety) = record.safety.clone() else {
             return Ok(());
         };
@@ -290,7 +291,7 @@ impl Ground<'_> {
         back.paths = None;
         if !record.containers.is_empty() {
             // one that was started again, or that failed to
-            self.containers.stop(&record.containers)?;
+            self.containers.stop(&record.containers, progress)?;
             self.containers.pause(&record.containers)?;
         }
         // what somebody wrote meanwhile must not be lost; a full pool may have no room for it
@@ -318,15 +319,17 @@ impl Ground<'_> {
         record: &mut Record,
         frozen: &mut Frozen,
         cause: RewindError,
+        progress: &dyn Progress,
     ) -> RewindError {
         record.error = Some(cause.to_string());
-        let back = self.files_back(record, frozen);
+        let back = self.files_back(record, frozen, progress);
         // containers come up again whatever became of the files
-        let up = self.containers.resume(&record.containers);
+        let up = self.containers.resume(&record.containers, progress);
         match back.and_then(|()| up.map(drop).map_err(Into::into)) {
             Ok(()) => match self.log.close(record, OperationState::RolledBack) {
                 Ok(()) => RewindError::RolledBack {
                     cause: Box::new(cause),
+                    restarted: restarted(&record.containers),
                 },
                 Err(second) => stuck(record, cause, second),
             },
@@ -350,6 +353,12 @@ fn no_room(e: &RewindError) -> bool {
         _ => None,
     };
     code.is_some_and(|c| c == Errno::NOSPC.raw_os_error() || c == Errno::DQUOT.raw_os_error())
+}
+
+/// The containers that were stopped or restarted, whatever became of the operation.
+fn restarted(turns: &[Turn]) -> Restarted {
+    let was = |t: &&Turn| t.whole || t.was != Was::Stopped && (!t.keep_alive || t.holds.is_some());
+    Restarted(turns.iter().filter(was).map(|t| t.name.clone()).collect())
 }
 
 fn stuck(record: &Record, cause: RewindError, second: RewindError) -> RewindError {

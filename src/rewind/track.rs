@@ -10,7 +10,7 @@ use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 
 use super::aside::{Beside, identity, move_entries, times_like};
-use super::error::{Result, RewindError};
+use super::error::{Restarted, Result, RewindError};
 use super::guard::{occupants, stopped_by};
 use super::journal::{Log, Phase, Record};
 use super::{Blocker, OperationKind, OperationState};
@@ -352,6 +352,7 @@ fn give_up(work: Work<'_>, cause: RewindError) -> RewindError {
     match super::adopt::back(pool, dir, &log, &mut journal, &record) {
         Ok(()) => RewindError::RolledBack {
             cause: Box::new(cause),
+            restarted: Restarted::default(),
         },
         Err(second) => RewindError::Stuck {
             cause: Box::new(cause),

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::adopt::{remove_aside, was_subvolume};
 use super::aside::Beside;
-use super::error::{Result, RewindError};
-use super::guard::{occupant, stopped_by};
+use super::error::{Restarted, Result, RewindError};
+use super::guard::{elsewhere, occupant, stopped_by, with_containers};
 use super::journal::{Log, Phase, Record};
 use super::recover::How;
 use super::run::PATIENCE;
@@ -39,11 +39,10 @@ pub fn untrack_blockers(site: &Site) -> Result<Vec<Blocker>> {
     if site.copied() || site.record.extra.contains_key(WAS_SUBVOLUME) {
         return Ok(Vec::new()); // nothing is moved
     }
-    let mut all: Vec<Blocker> = site
-        .holders()?
-        .iter()
-        .filter_map(|h| occupant(h, site.path()))
-        .collect();
+    let held = site.holders()?;
+    let held = held.iter().filter_map(|h| occupant(h, site.path())).collect();
+    // what a container has mounted stays there, and would be another folder than the one here
+    let mut all = with_containers(held, &elsewhere(site.path())?);
     all.extend(deleted_image(site));
     // what is in no checkpoint would not come along
     let inside = site.not_covered()?;
@@ -186,6 +185,7 @@ pub fn untrack(site: &Site, progress: &dyn Progress) -> Result<()> {
     done.map_err(|cause| match again(&dir, &log, &mut journal, &record) {
         Ok(How::RolledBack) => RewindError::RolledBack {
             cause: Box::new(cause),
+            restarted: Restarted::default(),
         },
         Ok(How::Finished | How::Waits) => cause,
         Err(second) => RewindError::Stuck {

@@ -141,10 +141,22 @@ fn phase(word: &str) -> &'static str {
         "reading",
         "removing checkpoints",
         "restoring",
+        "restoring containers",
+        "restoring Docker's data",
         "safety checkpoint",
         "stopping writers",
     ];
-    KNOWN.iter().find(|k| **k == word).copied().unwrap_or("working")
+    if let Some(known) = KNOWN.iter().find(|k| **k == word) {
+        return known;
+    }
+    // with a container's name in it
+    if ["stopping container", "starting container"]
+        .iter()
+        .any(|w| word.starts_with(w))
+    {
+        return crate::progress::named(&crate::text::shown(word), "working");
+    }
+    "working"
 }
 
 impl Line for Client {

@@ -19,7 +19,10 @@ pub fn mode(app: &App) -> Option<String> {
     let root = shown_path(record.root());
     Some(match record.phase {
         Phase::On => format!("Docker's data at {root} is in a pool: each checkpoint has all of it"),
-        _ => format!("moving Docker's data at {root} was interrupted: respool recover"),
+        _ => format!(
+            "moving Docker's data at {root} was interrupted: {} recover",
+            app.program()
+        ),
     })
 }
 

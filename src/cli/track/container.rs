@@ -79,13 +79,26 @@ pub fn attach(app: &App, mut site: Site, offers: &[Offer]) -> Result<Attached, F
     // opened again: now with them
     let site = app.desk.site_at(&path)?;
     Tools::of(&site)?.checkpoint(&NewCheckpoint::of(CheckpointKind::Start, How::Own))?;
+    let outlook = site.outlook(None)?;
+    let older = |o: &Offer| -> Vec<String> {
+        let own = outlook.iter().filter(|c| c.name == o.container.name);
+        let told = own
+            .flat_map(|c| &c.beside)
+            .filter_map(|b| Some((&b.at, b.why.as_ref()?)));
+        told.map(|(at, why)| format!("{at} is not covered: {why}"))
+            .collect()
+    };
     let row = |o: &Offer| {
         json!({"name": o.container.name, "id": o.container.id, "technique": o.located.verdict.technique,
-               "why": o.located.verdict.why, "better": o.located.verdict.better})
+               "why": o.located.verdict.why, "better": o.located.verdict.better, "not_covered": older(o)})
     };
     let line = |o: &Offer| {
         let (name, word) = (shown(&o.container.name), o.located.verdict.technique.word());
-        format!("container {name} is in each checkpoint from now on ({word})\n")
+        let mut text = format!("container {name} is in each checkpoint from now on ({word})\n");
+        for why in older(o) {
+            text += &format!("! container {name}: {why}\n");
+        }
+        text
     };
     Ok(Attached {
         sandbox: site.record.id.clone(),

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use rustix::fs::FlockOperation;
 
-use super::error::{Result, RewindError};
+use super::error::{Restarted, Result, RewindError};
 use crate::engine::changes::Tree;
 use crate::engine::restore::check::{Trust, differences};
 use crate::engine::restore::copy::copy_tree;
@@ -166,6 +166,7 @@ fn after(cause: RewindError, back: Result<()>) -> RewindError {
     match back {
         Ok(()) => RewindError::RolledBack {
             cause: Box::new(cause),
+            restarted: Restarted::default(),
         },
         Err(second) => RewindError::DockerStuck {
             cause: Box::new(cause),

@@ -15,7 +15,7 @@ use crate::engine::{EngineError, ioctl, random_id, subvolume};
 use crate::process::fault_point;
 use crate::rewind::adopt::{back, shows};
 use crate::rewind::aside::{Beside, times_like};
-use crate::rewind::error::{Result, RewindError};
+use crate::rewind::error::{Restarted, Result, RewindError};
 use crate::rewind::journal::{Log, Phase, Record};
 use crate::rewind::track::start_checkpoint;
 use crate::rewind::{OperationKind, OperationState};
@@ -92,6 +92,7 @@ pub(super) fn cloned(pool: &Pool, template: &Site, name: &str, mark: &Template) 
         |cause| match back(pool, work.dir, &work.log, &mut work.journal, &work.record) {
             Ok(()) => RewindError::RolledBack {
                 cause: Box::new(cause),
+                restarted: Restarted::default(),
             },
             Err(second) => RewindError::Stuck {
                 cause: Box::new(cause),

@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod locate;
 pub mod paths;
 pub mod rootfs;
+pub mod sight;
 pub mod technique;
 
 pub use engine::Engine;

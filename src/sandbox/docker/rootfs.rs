@@ -121,14 +121,8 @@ pub fn host_path(device: &str, inside: &Path, own: &[Mount]) -> Option<PathBuf> 
 
 /// What a path here is within its file system, and the mount that it is reached by.
 pub fn within<'a>(path: &Path, own: &'a [Mount]) -> Option<(PathBuf, &'a Mount)> {
-    let mount = find(own, path)?;
-    let rest = path.strip_prefix(&mount.point).ok()?;
-    let inside = if rest.as_os_str().is_empty() {
-        mount.root.clone()
-    } else {
-        mount.root.join(rest)
-    };
-    Some((inside, mount))
+    let (_, inside) = crate::sandbox::mounts::identity(own, path)?;
+    Some((inside, find(own, path)?))
 }
 
 #[cfg(test)]

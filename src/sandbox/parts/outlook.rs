@@ -9,8 +9,10 @@ use super::part::Part;
 use super::turn::turn;
 use crate::engine::{CheckpointId, Elsewhere};
 use crate::failure::Explain;
+use crate::progress::Silent;
 use crate::sandbox::docker::Technique;
-use crate::text::{shown, shown_path};
+use crate::sandbox::docker::sight::older;
+use crate::text::{count, shown, shown_path};
 
 /// Something that a container has mounted or holds in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ pub struct Beside {
     pub at: String,
     /// A checkpoint has it.
     pub covered: bool,
+    /// Why it is not, where it would be, one harmless line.
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// What will become of one container.
@@ -36,6 +41,9 @@ pub struct Outlook {
     pub stays: Option<String>,
     /// Why that cannot be done now, one harmless line, and what helps.
     pub refused: Option<(String, Option<String>)>,
+    /// How many paths of its files differ from the checkpoint; `None` if that is not known.
+    #[serde(default)]
+    pub changed: Option<u64>,
     /// The steps, one harmless line each.
     pub steps: Vec<String>,
     /// What else it has.
@@ -45,20 +53,26 @@ pub struct Outlook {
 /// What a container has besides its root file system.
 fn beside(part: &Part, workspace: &Path) -> Vec<Beside> {
     let c = &part.container;
-    let mounts = c.mounts.iter().map(|m| Beside {
-        kind: m.kind.clone(),
-        what: m
-            .name
-            .as_ref()
-            .map_or_else(|| shown_path(&m.source), |n| format!("volume {}", shown(n))),
-        at: shown_path(&m.destination),
-        covered: m.source.starts_with(workspace),
+    let mounts = c.mounts.iter().map(|m| {
+        let within = m.source.starts_with(workspace);
+        let why = within.then(|| older(&part.engine, c, m)).flatten();
+        Beside {
+            kind: m.kind.clone(),
+            what: m
+                .name
+                .as_ref()
+                .map_or_else(|| shown_path(&m.source), |n| format!("volume {}", shown(n))),
+            at: shown_path(&m.destination),
+            covered: within && why.is_none(),
+            why,
+        }
     });
     let memory = c.tmpfs.iter().map(|path| Beside {
         kind: "tmpfs".into(),
         what: "memory".into(),
         at: shown_path(path),
         covered: false,
+        why: None,
     });
     let nested = part
         .vault()
@@ -70,6 +84,7 @@ fn beside(part: &Part, workspace: &Path) -> Vec<Beside> {
             what: "a subvolume in it".into(),
             at: format!("/{}", shown_path(&path)),
             covered: false,
+            why: None,
         });
     mounts.chain(memory).chain(nested).collect()
 }
@@ -120,6 +135,7 @@ fn look(f: &Found, target: Option<(&CheckpointId, &[Elsewhere])>, workspace: &Pa
         technique: String::new(),
         stays: None,
         refused: None,
+        changed: None,
         steps: Vec::new(),
         beside: Vec::new(),
     };
@@ -152,6 +168,15 @@ fn look(f: &Found, target: Option<(&CheckpointId, &[Elsewhere])>, workspace: &Pa
     }
     if let (Ok(part), Some((id, Some(_))), None) = (&f.part, kept, &out.stays) {
         out.steps = steps(part);
+        out.changed = part.differing(id, &Silent);
+        let name = shown(&f.record.name);
+        out.steps.push(match out.changed {
+            Some(n) => format!(
+                "container {name}: {} changed since then: its files go back",
+                count(n, "path")
+            ),
+            None => format!("container {name}: its files go back"),
+        });
         if let Err(e) = turn(part, id) {
             out.refused = Some((e.to_string(), e.hint()));
         }

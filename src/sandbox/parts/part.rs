@@ -207,7 +207,13 @@ impl Part {
                 Ok(Look::Live(folder))
             }
             (State::Checkpoint(_), Keep::Btrfs(tree)) => Ok(Look::Snapshot(tree.vault.open_state(state)?)),
-            (State::Checkpoint(id), Keep::Copy(vault)) => Ok(Look::Copies(vault, id.clone())),
+            (State::Checkpoint(id), Keep::Copy(vault)) => {
+                // copies are read one by one, later: that there are some is asked now
+                if vault.checkpoints()?.iter().any(|c| c.meta.id == *id) {
+                    return Ok(Look::Copies(vault, id.clone()));
+                }
+                Err(EngineError::NoCheckpoint { id: id.to_string() })
+            }
         }
     }
 
@@ -216,6 +222,19 @@ impl Part {
         let whole = self.located.verdict.technique == Technique::SubvolumeRoot;
         // what is nested in it would not come along
         Ok(whole && self.vault().not_covered()?.is_empty())
+    }
+
+    /// How many paths of its files differ from a checkpoint now; `None` if that cannot be told.
+    pub fn differing(&self, target: &CheckpointId, progress: &dyn Progress) -> Option<u64> {
+        let target = State::Checkpoint(target.clone());
+        let found = self.vault().changes(&target, &State::Now, false, progress);
+        match found {
+            Ok(all) => Some(all.len() as u64),
+            Err(e) => {
+                tracing::debug!("{e}");
+                None
+            }
+        }
     }
 
     /// Brings the files of a checkpoint back. Nobody may write to them. `from`: the present state, or `Now`; `beside`:

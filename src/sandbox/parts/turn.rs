@@ -11,7 +11,7 @@ use super::record::ContainerRecord;
 use super::vault::has;
 use crate::engine::{CheckpointId, Difference, Elsewhere, EngineError, PartKind, Result, State, random_id};
 use crate::process::fault_point;
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent, named, together};
 use crate::sandbox::docker::inspect::State as Does;
 use crate::sandbox::docker::{DockerError, Engine};
 use crate::text::shown;
@@ -56,7 +56,7 @@ pub struct Rewound {
     pub name: String,
     /// How: the word of its technique.
     pub technique: String,
-    /// Inodes changed; `None` where its root was exchanged.
+    /// Inodes or, where its root was exchanged, paths that were changed; `None` if that is not known.
     pub changed: Option<u64>,
     /// What it does now: `running`, `paused`, `stopped`.
     pub state: Was,
@@ -81,8 +81,8 @@ pub trait Turns {
     fn turns(&self, target: &CheckpointId, kept: &[Elsewhere]) -> Result<Vec<Turn>>;
     /// All of Docker's data instead, each container in it. An error where a checkpoint does not have that.
     fn whole(&self, target: &CheckpointId) -> Result<Vec<Turn>>;
-    /// Stops those that may be stopped, and waits for their end. Safe to do again.
-    fn stop(&self, turns: &[Turn]) -> Result<()>;
+    /// Stops those that may be stopped, all at the same time, and waits for their end. Safe to do again.
+    fn stop(&self, turns: &[Turn], progress: &dyn Progress) -> Result<()>;
     /// Pauses those that must not be stopped. Safe to do again.
     fn pause(&self, turns: &[Turn]) -> Result<()>;
     /// Brings the files of all of them back, and checks each; `way`: what is done with those that are gone. Safe to do
@@ -95,11 +95,32 @@ pub trait Turns {
         progress: &dyn Progress,
     ) -> Result<Vec<Rewound>>;
     /// Makes them do again what they did, and removes what was exchanged. What the user should know, harmless lines.
-    fn resume(&self, turns: &[Turn]) -> Result<Vec<String>>;
+    fn resume(&self, turns: &[Turn], progress: &dyn Progress) -> Result<Vec<String>>;
 }
 
 /// What all of Docker's data is called among containers: no container has a space in its name.
 pub const DOCKER: &str = "all of Docker";
+
+/// The phase in which containers are stopped.
+fn stopping(open: &[&Part]) -> &'static str {
+    let names: Vec<String> = open.iter().map(|p| shown(&p.container.name)).collect();
+    let patience = open.iter().map(|p| p.container.stop_seconds).max().unwrap_or(0);
+    let many = if names.len() == 1 { "" } else { "s" };
+    let phase = format!(
+        "stopping container{many} {} (up to {patience} s)",
+        names.join(", ")
+    );
+    named(&phase, "stopping containers")
+}
+
+/// The phase in which one is started.
+fn starting(open: &[&Turn]) -> &'static str {
+    let names: Vec<String> = open.iter().map(|t| shown(&t.name)).collect();
+    named(
+        &format!("starting container {}", names.join(", ")),
+        "starting containers",
+    )
+}
 
 /// True if all of Docker's data goes through it.
 pub fn is_whole(turns: &[Turn]) -> bool {
@@ -117,7 +138,7 @@ impl Turns for NoContainers {
     fn whole(&self, _target: &CheckpointId) -> Result<Vec<Turn>> {
         Err(no_docker())
     }
-    fn stop(&self, _turns: &[Turn]) -> Result<()> {
+    fn stop(&self, _turns: &[Turn], _progress: &dyn Progress) -> Result<()> {
         Ok(())
     }
     fn pause(&self, _turns: &[Turn]) -> Result<()> {
@@ -126,7 +147,7 @@ impl Turns for NoContainers {
     fn restore(&self, _: &[Turn], _: &CheckpointId, _: Way, _: &dyn Progress) -> Result<Vec<Rewound>> {
         Ok(Vec::new())
     }
-    fn resume(&self, _turns: &[Turn]) -> Result<Vec<String>> {
+    fn resume(&self, _turns: &[Turn], _progress: &dyn Progress) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 }
@@ -296,18 +317,21 @@ impl Turns for Parts {
         }])
     }
 
-    fn stop(&self, turns: &[Turn]) -> Result<()> {
+    fn stop(&self, turns: &[Turn], progress: &dyn Progress) -> Result<()> {
         if is_whole(turns) {
             return self.docker().ok_or_else(no_docker)?.stop();
         }
-        for turn in turns.iter().filter(|t| !t.keep_alive && !self.is_gone(t)) {
-            let part = self.opened(turn)?;
+        let there = turns.iter().filter(|t| !t.keep_alive && !self.is_gone(t));
+        let parts = there.map(|t| self.opened(t)).collect::<Result<Vec<_>>>()?;
+        let stopped = together(&parts, progress, stopping, |part| {
             if part.container.state.lives() {
                 part.engine.stop(&part.container).map_err(as_engine)?;
             }
             fault_point("container-stopped");
-        }
-        Ok(())
+            Ok(())
+        });
+        // each was waited for: none goes on by itself once this says that it failed
+        stopped.into_iter().collect()
     }
 
     fn pause(&self, turns: &[Turn]) -> Result<()> {
@@ -342,12 +366,15 @@ impl Turns for Parts {
                 continue;
             }
             let part = self.opened(turn)?;
+            let known = (way == Way::There)
+                .then(|| part.differing(target, &Silent))
+                .flatten();
             let (changed, found) = if turn.keep_alive {
-                (None, part.restore_living(target, &turn.beside, progress)?)
+                (known, part.restore_living(target, &turn.beside, progress)?)
             } else {
                 let changed = part.restore(&State::Now, target, &turn.beside, progress)?;
                 fault_point("container-restored");
-                (changed, part.verify(target, progress)?)
+                (changed.or(known), part.verify(target, progress)?)
             };
             if !found.is_empty() {
                 return Err(differs(&turn.name, &found));
@@ -364,7 +391,7 @@ impl Turns for Parts {
         Ok(out)
     }
 
-    fn resume(&self, turns: &[Turn]) -> Result<Vec<String>> {
+    fn resume(&self, turns: &[Turn], progress: &dyn Progress) -> Result<Vec<String>> {
         if is_whole(turns) {
             let own: BTreeSet<String> = self.records().iter().map(|r| r.id.clone()).collect();
             return self.docker().ok_or_else(no_docker)?.resume(&own);
@@ -372,7 +399,9 @@ impl Turns for Parts {
         let (mut told, mut first) = (Vec::new(), None);
         for turn in turns {
             // one that cannot be brought up must not keep the others down
-            match self.resume_one(turn) {
+            let one = std::slice::from_ref(turn);
+            let done = together(one, progress, starting, |turn| self.resume_one(turn));
+            match done.into_iter().next().unwrap_or(Ok(None)) {
                 Ok(line) => told.extend(line),
                 Err(e) => drop(first.get_or_insert(e)),
             }

@@ -5,6 +5,7 @@ use ratatui::text::{Line, Span};
 
 use super::cells;
 use crate::failure::Kind;
+use crate::rewind::AS_BEFORE;
 use crate::rewind::Outcome;
 use crate::text;
 use crate::tui::backend::{Direction, Failure, Unsent};
@@ -85,8 +86,11 @@ fn done(state: &State, ended: &Ended, outcome: &Outcome, columns: usize, lines: 
     };
     push(lines, chat, columns, theme[Role::Dim]);
     for c in &outcome.containers {
+        let changed = c
+            .changed
+            .map_or_else(String::new, |n| format!(", {} changed", text::count(n, "path")));
         let told = format!(
-            "Container {} went back too; the check of its files found no difference.",
+            "Container {} went back too{changed}; the check of its files found no difference.",
             text::shown(&c.name)
         );
         push(lines, &told, columns, theme[Role::Text]);
@@ -151,6 +155,14 @@ fn broken(state: &State, failure: &Failure, columns: usize, lines: &mut Vec<Line
             columns,
             state.theme[Role::Text],
         );
+        let restarted = failure.message.rsplit_once(AS_BEFORE).map(|(_, told)| told);
+        for told in restarted
+            .unwrap_or_default()
+            .split("; ")
+            .filter(|t| !t.is_empty())
+        {
+            push(lines, &format!("But {told}."), columns, state.theme[Role::Warn]);
+        }
         return;
     }
     push(lines, &failure.message, columns, state.theme[Role::Bad]);
