@@ -172,8 +172,11 @@ fn done(app: &App, o: &Outcome, kind: OperationKind, plan: &Plan) -> Done {
         let doc = json!({"changed": c.changed, "technique": c.technique, "state": c.state, "ms": c.ms});
         (c.name.clone(), doc)
     });
-    let containers: serde_json::Map<String, serde_json::Value> = each.collect();
+    let mut containers: serde_json::Map<String, serde_json::Value> = each.collect();
     let mut restored = json!({"workspace": {"changed": o.changed}});
+    if let Some(docker) = containers.remove(DOCKER) {
+        restored["docker"] = docker;
+    }
     if !containers.is_empty() {
         restored["container"] = containers.into();
     }

@@ -217,6 +217,7 @@ fn all_back(engine: &Engine, ws: &str, then: &Then) -> Vec<Vec<String>> {
     let later = everything(engine);
     let doc = engine.ok(&["-s", ws, "rewind", &then.id, "--files", "--whole-docker"]);
     assert_eq!(doc["verified"], true, "{doc}");
+    assert_eq!(doc["restored"]["docker"]["technique"], "whole-docker", "{doc}");
     assert_eq!(everything(engine), then.all, "after the rewind of everything");
     then.agent
         .assert_same(&frozen(engine, "agent"), "agent, with everything");

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::super::boot;
 use super::super::error::{Result, RewindError};
+use super::plan::vanishing;
 use super::plan_out::DisablePlan;
 use super::{after, check, copied, lock, of, pin, quiet, refused, remove_beside, start, unpin};
 use crate::engine::{EngineError, forest};
@@ -32,7 +33,11 @@ pub fn disable(registry: &Registry, plan: &DisablePlan, progress: &dyn Progress)
     // a rewind of everything that is under way is waited for
     let held = home.lock(std::time::Duration::from_secs(10))?;
     let engine = Engine::connect(Some(&record.host)).map_err(of)?;
-    record.ran = Ran::of(&engine.all().map_err(of)?);
+    let all = engine.all().map_err(of)?;
+    if let Some(b) = vanishing(&all).next() {
+        return Err(refused(b.what, ""));
+    }
+    record.ran = Ran::of(&all);
     record.before = engine.inventory().map_err(of)?;
     drop(engine);
     record.advance(state, Phase::Returning)?;

@@ -5,15 +5,16 @@ use std::os::fd::AsFd;
 use super::super::boot::Boot;
 use super::super::error::{Result, RewindError};
 use super::super::track::Means;
-use super::plan::EnablePlan;
+use super::plan::{EnablePlan, vanishing};
 use super::{after, check, copied, lock, of, out_of_pool, pin, quiet, refused, start};
 use crate::engine::{EngineError, forest, image};
 use crate::process::fault_point;
 use crate::progress::Progress;
 use crate::sandbox::bind;
 use crate::sandbox::boot::Systemd;
+use crate::sandbox::docker::Engine;
 use crate::sandbox::registry::{PoolEntry, Registry};
-use crate::sandbox::whole::{Home, Phase, Record, Runs, place};
+use crate::sandbox::whole::{Home, Phase, Ran, Record, Runs, place};
 use crate::text::{shown_path, size};
 
 /// Does it. The caller has shown the plan and was told yes. What the user should know, harmless lines.
@@ -40,6 +41,7 @@ pub fn enable(registry: &Registry, plan: &EnablePlan, progress: &dyn Progress) -
     if matches!(record.pool, PoolEntry::Image(_)) {
         room(&pool, plan)?;
     }
+    seen_now(&mut record)?;
     record.save(state)?;
     fault_point("docker-begun");
     let home = Home::make(pool, &record.id);
@@ -60,6 +62,18 @@ pub fn enable(registry: &Registry, plan: &EnablePlan, progress: &dyn Progress) -
             Err(after(cause, back))
         }
     }
+}
+
+/// What runs, and what is there, just now: the plan may have been looked at for a while.
+fn seen_now(record: &mut Record) -> Result<()> {
+    let engine = Engine::connect(Some(&record.host)).map_err(of)?;
+    let all = engine.all().map_err(of)?;
+    if let Some(b) = vanishing(&all).next() {
+        return Err(refused(b.what, ""));
+    }
+    record.ran = Ran::of(&all);
+    record.before = engine.inventory().map_err(of)?;
+    Ok(())
 }
 
 fn room(pool: &crate::engine::pool::Pool, plan: &EnablePlan) -> Result<()> {
