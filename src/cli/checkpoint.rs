@@ -84,13 +84,7 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         for p in &not_covered {
             text += &format!("not covered: {} ({})\n", shown_path(p), reason(p));
         }
-        for c in &outlook {
-            let name = crate::text::shown(&c.name);
-            for b in &c.beside {
-                let Some(why) = &b.why else { continue };
-                text += &format!("not covered: {} of container {name}: {why}\n", b.at);
-            }
-        }
+        outlook.iter().for_each(|c| text += &older(c));
         for e in kept {
             let name = crate::text::shown(&e.name);
             if e.kind == PartKind::Docker {
@@ -108,6 +102,14 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         }
         text
     })
+}
+
+/// What a container sees another one of, a line each.
+fn older(c: &Outlook) -> String {
+    let name = crate::text::shown(&c.name);
+    let told = c.beside.iter().filter_map(|b| Some((&b.at, b.why.as_ref()?)));
+    told.map(|(at, why)| format!("not covered: {at} of container {name}: {why}\n"))
+        .collect()
 }
 
 /// The rows of a container: its root file system, and what else it has.
