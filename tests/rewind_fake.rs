@@ -219,7 +219,10 @@ fn containers_are_stopped_first_and_come_up_last() {
 fn a_container_that_does_not_start_takes_everything_back() {
     let (rig, good, done, acts) = with_containers(Some("resume"));
     let e = done.expect_err("failed");
-    assert_eq!(e.to_string(), "resume failed; everything is as it was before");
+    assert_eq!(
+        e.to_string(),
+        "resume failed; everything is as it was before; container agent was restarted"
+    );
     assert!(!rig.is(&good));
     let safety = rig.newest().safety.expect("a safety checkpoint");
     assert!(rig.is(&safety));
