@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::app::App;
 use super::output::{Done, Failure};
-use crate::engine::{CheckpointKind, How, NewCheckpoint, PartKind};
+use crate::engine::{CheckpointKind, Elsewhere, How, NewCheckpoint, PartKind};
 use crate::failure::Kind;
 use crate::rewind::tools::Tools;
 use crate::sandbox::parts::outlook::Outlook;
@@ -84,24 +84,22 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         for p in &not_covered {
             text += &format!("not covered: {} ({})\n", shown_path(p), reason(p));
         }
-        outlook.iter().for_each(|c| text += &older(c));
-        for e in kept {
-            let name = crate::text::shown(&e.name);
-            if e.kind == PartKind::Docker {
-                text += &match &e.missing {
-                    Some(why) => format!("not covered: Docker's data at {name} ({why})\n"),
-                    None => format!("with all of Docker's data at {name}\n"),
-                };
-                continue;
-            }
-            text += &match (&e.missing, taken.meta.pause_ms) {
-                (Some(why), _) => format!("not covered: container {name} ({why})\n"),
-                (None, Some(ms)) => format!("with container {name}, paused for {ms} ms\n"),
-                (None, None) => format!("with container {name}\n"),
-            };
-        }
+        text.extend(outlook.iter().map(older));
+        text.extend(kept.iter().map(|e| share(e, taken.meta.pause_ms)));
         text
     })
+}
+
+/// What became of a part that is kept elsewhere, a line.
+fn share(e: &Elsewhere, pause_ms: Option<u64>) -> String {
+    let name = crate::text::shown(&e.name);
+    match (e.kind, &e.missing, pause_ms) {
+        (PartKind::Docker, Some(why), _) => format!("not covered: Docker's data at {name} ({why})\n"),
+        (PartKind::Docker, None, _) => format!("with all of Docker's data at {name}\n"),
+        (_, Some(why), _) => format!("not covered: container {name} ({why})\n"),
+        (_, None, Some(ms)) => format!("with container {name}, paused for {ms} ms\n"),
+        (_, None, None) => format!("with container {name}\n"),
+    }
 }
 
 /// What a container sees another one of, a line each.
