@@ -141,7 +141,9 @@ impl Turns for Told {
     fn whole(&self, target: &CheckpointId) -> Result<Vec<Turn>, EngineError> {
         self.act("whole", "whole".into())?;
         let mut turns = self.turns(target, &[])?;
-        turns.iter_mut().for_each(|t| t.whole = true);
+        for turn in &mut turns {
+            turn.whole = true;
+        }
         Ok(turns)
     }
     fn stop(&self, turns: &[Turn], _: &dyn Progress) -> Result<(), EngineError> {
@@ -219,7 +221,10 @@ fn containers_are_stopped_first_and_come_up_last() {
 fn a_container_that_does_not_start_takes_everything_back() {
     let (rig, good, done, acts) = with_containers(Some("resume"));
     let e = done.expect_err("failed");
-    assert_eq!(e.to_string(), "resume failed; everything is as it was before");
+    assert_eq!(
+        e.to_string(),
+        "resume failed; everything is as it was before; container agent was restarted"
+    );
     assert!(!rig.is(&good));
     let safety = rig.newest().safety.expect("a safety checkpoint");
     assert!(rig.is(&safety));

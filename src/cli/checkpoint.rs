@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::app::App;
 use super::output::{Done, Failure};
-use crate::engine::{CheckpointKind, CheckpointMeta, Elsewhere, How, NewCheckpoint, PartKind};
+use crate::engine::{CheckpointKind, Elsewhere, How, NewCheckpoint, PartKind};
 use crate::failure::Kind;
 use crate::rewind::tools::Tools;
 use crate::sandbox::parts::outlook::Outlook;
@@ -84,30 +84,30 @@ pub fn run(app: &App, message: Option<&str>, label: Option<String>) -> Done {
         for p in &not_covered {
             text += &format!("not covered: {} ({})\n", shown_path(p), reason(p));
         }
-        for c in &outlook {
-            let name = crate::text::shown(&c.name);
-            for b in &c.beside {
-                let Some(why) = &b.why else { continue };
-                text += &format!("not covered: {} of container {name}: {why}\n", b.at);
-            }
-        }
-        text + &elsewhere(&taken.meta)
+        text.extend(outlook.iter().map(older));
+        text.extend(kept.iter().map(|e| share(e, taken.meta.pause_ms)));
+        text
     })
 }
 
-/// What of a checkpoint is kept elsewhere, or could not be.
-fn elsewhere(meta: &CheckpointMeta) -> String {
-    let line = |e: &Elsewhere| {
-        let name = crate::text::shown(&e.name);
-        match (e.kind, &e.missing, meta.pause_ms) {
-            (PartKind::Docker, Some(why), _) => format!("not covered: Docker's data at {name} ({why})\n"),
-            (PartKind::Docker, None, _) => format!("with all of Docker's data at {name}\n"),
-            (_, Some(why), _) => format!("not covered: container {name} ({why})\n"),
-            (_, None, Some(ms)) => format!("with container {name}, paused for {ms} ms\n"),
-            (_, None, None) => format!("with container {name}\n"),
-        }
-    };
-    meta.elsewhere.iter().map(line).collect()
+/// What became of a part that is kept elsewhere, a line.
+fn share(e: &Elsewhere, pause_ms: Option<u64>) -> String {
+    let name = crate::text::shown(&e.name);
+    match (e.kind, &e.missing, pause_ms) {
+        (PartKind::Docker, Some(why), _) => format!("not covered: Docker's data at {name} ({why})\n"),
+        (PartKind::Docker, None, _) => format!("with all of Docker's data at {name}\n"),
+        (_, Some(why), _) => format!("not covered: container {name} ({why})\n"),
+        (_, None, Some(ms)) => format!("with container {name}, paused for {ms} ms\n"),
+        (_, None, None) => format!("with container {name}\n"),
+    }
+}
+
+/// What a container sees another one of, a line each.
+fn older(c: &Outlook) -> String {
+    let name = crate::text::shown(&c.name);
+    let told = c.beside.iter().filter_map(|b| Some((&b.at, b.why.as_ref()?)));
+    told.map(|(at, why)| format!("not covered: {at} of container {name}: {why}\n"))
+        .collect()
 }
 
 /// The rows of a container: its root file system, and what else it has.

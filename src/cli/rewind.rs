@@ -147,6 +147,8 @@ fn known(subject: &Subject, target: &State, path: &Path) -> Done {
 
 fn carry_out(app: &App, subject: &Subject, order: &Order, plan: &Plan, draft: Option<&Draft>) -> Done {
     let bar = app.bar();
+    // so that the first Ctrl-C takes it back
+    super::signals::cancel_on_signals();
     let mut outcome = Tools::of(&subject.site)?.run_with(order, plan.talk.as_deref(), &bar)?;
     drop(bar);
     outcome

@@ -8,6 +8,7 @@ mod manifest;
 
 mod door;
 mod engine;
+mod hazards;
 mod inside;
 mod kills;
 mod look;

@@ -191,6 +191,21 @@ fn esc_stops_a_running_rewind() {
 }
 
 #[test]
+fn a_container_that_was_restarted_for_nothing_is_named() {
+    let mut script = tui_fake::script();
+    let why = "cancelled; everything is as it was before; container box was restarted";
+    let failure = Failure::new(Kind::Cancelled, why, None);
+    script.failures.insert("rewind", failure);
+    let mut tui = Tui::started(script, (120, 40));
+    at_message_3(&mut tui);
+    tui.press("r");
+    tui.wait("y rewind");
+    tui.press("y");
+    tui.wait("Rewind stopped");
+    tui.wait("But container box was restarted.");
+}
+
+#[test]
 fn ctrl_c_quits_from_everywhere_and_waits_for_a_rewind() {
     for keys in ["/ a", "Ctrl-o", ":", "?", "r", "l", "Enter"] {
         let mut tui = Tui::started(tui_fake::script(), (120, 40));
