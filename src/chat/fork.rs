@@ -106,6 +106,8 @@ fn related(store: &Path) -> impl Iterator<Item = PathBuf> {
             .map(|e| e.path())
             .collect();
         all.retain(|p| is_ours(p) && is_id(&id(p)) && !known.contains(p));
+        // one that cannot be read has no say
+        all.retain(|p| ClaudeCode::default().summary(p).is_ok());
         all.sort();
         all
     });
