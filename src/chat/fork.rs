@@ -90,10 +90,34 @@ pub(super) fn locked(store: &Path) -> Result<OwnedFd> {
         .ok_or_else(|| ChatError::Busy(store.to_owned()))
 }
 
+/// The store, those that share messages with it, and then the others beside it, of which a rewind to the very first message
+/// may have led here: a message's id is its own in all of them.
+fn related(store: &Path) -> impl Iterator<Item = PathBuf> {
+    let kin = ClaudeCode::default().kin(store);
+    let near: Vec<PathBuf> = std::iter::once(store.to_owned()).chain(kin).collect();
+    let known = near.clone();
+    let folder = store.parent().map(Path::to_owned);
+    let others = std::iter::once(()).flat_map(move |()| {
+        let entries = folder.as_deref().and_then(|f| f.read_dir().ok());
+        let mut all: Vec<PathBuf> = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path())
+            .collect();
+        all.retain(|p| is_ours(p) && is_id(&id(p)) && !known.contains(p));
+        // one that cannot be read has no say
+        all.retain(|p| ClaudeCode::default().summary(p).is_ok());
+        all.sort();
+        all
+    });
+    near.into_iter().chain(others)
+}
+
 /// The conversation that has this message: the one of the store, or one that it is a fork of or that is a fork of it.
 fn source(store: &Path, until: &Until, progress: &dyn Progress) -> Result<(PathBuf, Beginning)> {
     let (Until::Before(id) | Until::EndOf(id)) = until;
-    for store in std::iter::once(store.to_owned()).chain(ClaudeCode::default().kin(store)) {
+    for store in related(store) {
         if let Some(found) = Beginning::read(&store, until, progress)? {
             return Ok((store, found));
         }
@@ -228,7 +252,7 @@ pub(super) fn prepare(talk: &Talk, progress: &dyn Progress) -> Result<Change> {
 /// How many pictures a message has.
 pub(super) fn pictures(store: &Path, message: &str) -> Result<u32> {
     let source = ClaudeCode::default();
-    for store in std::iter::once(store.to_owned()).chain(source.kin(store)) {
+    for store in related(store) {
         let read = source.read(&store, &Silent)?;
         if let Some(found) = read.messages.iter().find(|m| m.id == message) {
             return Ok(found.pictures);

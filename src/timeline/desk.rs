@@ -115,7 +115,7 @@ impl Desk {
             _ => Vec::new(),
         };
         let listed = checkpoints.as_deref().filter(|c| !c.is_empty());
-        let kin = listed.map_or_else(Vec::new, |_| self.kin.of(found));
+        let kin = listed.map_or_else(Vec::new, |_| self.kin.of(found, &notes.anew));
         let background = Background {
             kin: kin::taken(&kin, listed.unwrap_or_default(), &notes.thinned),
             tracked_since,

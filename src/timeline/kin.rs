@@ -10,6 +10,7 @@ use super::join::{self, Background};
 use crate::conversation::{Conversation, Found, elsewhere};
 use crate::engine::{Checkpoint, CheckpointId};
 use crate::progress::Silent;
+use crate::text::ExactPath;
 
 /// So many are kept.
 const MOST: usize = 64;
@@ -21,10 +22,11 @@ type Read = (elsewhere::Stamp, Arc<Conversation>);
 pub(super) struct Kin(Mutex<HashMap<PathBuf, Read>>);
 
 impl Kin {
-    /// The conversations that share messages with this one. What cannot be read tells nothing.
-    pub(super) fn of(&self, found: &Found) -> Vec<Arc<Conversation>> {
+    /// The conversations that share messages with this one, those that a rewind began `anew` from it, or it from
+    /// them, and so on. What cannot be read tells nothing.
+    pub(super) fn of(&self, found: &Found, anew: &[(ExactPath, ExactPath)]) -> Vec<Arc<Conversation>> {
         let mut all = Vec::new();
-        for store in found.0.kin(&found.1) {
+        for store in stores(found, anew) {
             let stamp = elsewhere::stamp(&found.0.watched(&store));
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, kin)) = known.get(&store).filter(|(s, _)| *s == stamp) {
@@ -45,6 +47,27 @@ impl Kin {
         }
         all
     }
+}
+
+fn stores(found: &Found, anew: &[(ExactPath, ExactPath)]) -> Vec<PathBuf> {
+    let mut all = vec![found.1.clone()];
+    let mut at = 0;
+    while at < all.len() && all.len() <= MOST {
+        let store = all[at].clone();
+        let pairs = anew.iter().flat_map(|(a, b)| [(&a.0, &b.0), (&b.0, &a.0)]);
+        let linked = pairs
+            .filter(|(a, b)| **a == store && b.parent() == store.parent() && b.exists())
+            .map(|(_, b)| b.clone());
+        // what shares messages with one of its kin shares them with it, too
+        let kin = (at == 0 || !anew.is_empty()).then(|| found.0.kin(&store));
+        for other in kin.into_iter().flatten().chain(linked) {
+            if !all.contains(&other) {
+                all.push(other);
+            }
+        }
+        at += 1;
+    }
+    all.split_off(1)
 }
 
 /// The checkpoints of their messages, by the messages' ids.

@@ -11,6 +11,7 @@ use crate::engine::{EngineError, Result};
 use crate::sandbox::quiet::{self, NotQuiet};
 use crate::sandbox::remote::Ask;
 use crate::sandbox::site::Site;
+use crate::text::ExactPath;
 
 /// Where the messages of removed checkpoints are remembered, in the sandbox's folder.
 pub const THINNED: &str = "thinned.jsonl";
@@ -29,6 +30,9 @@ pub struct Notes {
     pub thinned: HashSet<String>,
     /// The messages without a checkpoint, each with the reason.
     pub missed: HashMap<String, String>,
+    /// Conversations that a rewind began anew, with nothing in common: the store of the old one, that of the new one.
+    #[serde(default)]
+    pub anew: Vec<(ExactPath, ExactPath)>,
     /// What an operation that is under way or was cut short looks like to a command that only reads.
     pub interrupted: Option<String>,
 }
@@ -51,6 +55,7 @@ pub fn notes(site: &Site) -> Result<Notes> {
             .into_iter()
             .map(|m| (m.message, m.reason))
             .collect(),
+        anew: anew(&dir.join("ops")),
         interrupted: match quiet::look(dir) {
             Err(NotQuiet::Interrupted { .. }) => {
                 Some("an operation was interrupted; run: respool recover".into())
@@ -60,6 +65,50 @@ pub fn notes(site: &Site) -> Result<Notes> {
             Err(e @ NotQuiet::Io { .. }) => Some(e.to_string()),
         },
     })
+}
+
+/// What of an entry of the log matters here: the room `rewind` writes it, and the room `chat` what becomes of the
+/// conversation.
+#[derive(Deserialize)]
+struct Entry {
+    state: String,
+    chat: Option<Moved>,
+}
+
+#[derive(Deserialize)]
+struct Moved {
+    store: ExactPath,
+    way: Way,
+}
+
+#[derive(Deserialize)]
+struct Way {
+    fork: Option<Fork>,
+}
+
+#[derive(Deserialize)]
+struct Fork {
+    id: String,
+    bytes: u64,
+}
+
+fn anew(ops: &Path) -> Vec<(ExactPath, ExactPath)> {
+    let entries = std::fs::read_dir(ops).into_iter().flatten().flatten();
+    let read = |e: std::fs::DirEntry| -> Option<(ExactPath, ExactPath)> {
+        let path = e.path();
+        path.extension().filter(|e| *e == "json")?;
+        let entry: Entry = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let moved = entry
+            .chat
+            .filter(|_| ["done", "undone"].contains(&entry.state.as_str()))?;
+        let fork = moved.way.fork.filter(|f| f.bytes == 0)?;
+        let new = moved.store.0.with_file_name(format!("{}.jsonl", fork.id));
+        Some((moved.store, ExactPath(new)))
+    };
+    let mut all: Vec<_> = entries.filter_map(read).collect();
+    all.sort_by(|a, b| (&a.0.0, &a.1.0).cmp(&(&b.0.0, &b.1.0)));
+    all.dedup();
+    all
 }
 
 fn lines<T: serde::de::DeserializeOwned>(path: &Path) -> Vec<T> {

@@ -348,6 +348,42 @@ fn p127_the_first_message() {
     );
 }
 
+/// Nothing of the old conversation is in the one that begins anew; it is a branch of it all the same, and can be gone
+/// back to.
+#[test]
+fn what_a_rewind_to_the_first_message_left_is_a_branch() {
+    let lab = Lab::new(|_| {});
+    let s = Recorded::new(&lab, PROJECT, BRANCHED);
+    let ids: Vec<Value> = s.rows().iter().map(|r| r["id"].clone()).collect();
+    let (id, store) = s.fork("m1");
+    assert!(!store.exists());
+    let line = json!({"type": "user", "uuid": "0f", "parentUuid": null, "sessionId": id, "cwd": lab.ws_text(),
+        "timestamp": "2026-01-01T00:00:00.000Z", "message": {"role": "user", "content": "better"}});
+    std::fs::write(&store, format!("{line}\n")).expect("write");
+    let text = text(&store);
+    let anew = Recorded {
+        lab: &lab,
+        store,
+        text,
+    };
+    let rows = anew.rows();
+    assert_eq!(rows.len(), ids.len() + 1, "{rows:?}");
+    for row in &rows {
+        let own = row["text"] == "better";
+        assert_eq!(row["active"], json!(own), "{rows:?}");
+        assert!(own || ids.contains(&row["id"]), "{rows:?}");
+    }
+    let third = anew.state(THIRD);
+    assert_eq!(
+        anew.ok(&["--dry-run", "rewind", &third])["plan"]["chat"],
+        "forked"
+    );
+    let (_, file) = anew.fork(&third);
+    assert!(file.exists());
+    // and the other way round
+    assert_eq!(s.rows().iter().filter(|r| r["text"] == "better").count(), 1);
+}
+
 /// P125: to before the conversation was made shorter; P130: to a message that was sent while a tool ran, and to one after
 /// an interruption.
 #[test]

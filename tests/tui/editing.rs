@@ -218,7 +218,7 @@ fn what_was_written_is_kept_and_offered_again() {
     tui.until("kept", |t| t.fake.edit(|s| s.kept["event-0003"].ends_with("!?")));
     tui.press("e");
     tui.wait("Not sent yet: this is what you wrote last time.");
-    tui.wait("Edit message 3: what you wrote last time, not sent yet");
+    tui.wait("and send it again: not sent yet, from last time");
     assert_eq!(text_of(&tui), format!("{old}!?"));
     tui.press("Ctrl-r");
     tui.gone("Not sent yet");

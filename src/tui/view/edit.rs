@@ -26,12 +26,12 @@ pub fn title(edit: &EditBox) -> (String, String) {
         .name
         .strip_prefix('M')
         .map_or_else(|| edit.name.clone(), |n| format!("m{n}"));
-    let what = if edit.found {
-        ": what you wrote last time, not sent yet"
+    let found = if edit.found {
+        ": not sent yet, from last time"
     } else {
-        " and send it again"
+        ""
     };
-    (format!("Edit {name}{what}"), remark)
+    (format!("Edit {name} and send it again{found}"), remark)
 }
 
 /// The lines below the text: what goes with it, and what there is to know.
