@@ -12,6 +12,7 @@ use super::tools::Tools;
 use super::{OperationKind, OperationState, Plan, Reach, Result, RewindError};
 use crate::chat::{self, Access};
 use crate::engine::{Change, Checkpoint, CheckpointId, EngineError, Selection, State};
+use crate::packages::Summary;
 use crate::progress::Progress;
 use crate::sandbox::site::Site;
 use crate::timeline::Timeline;
@@ -216,6 +217,23 @@ fn turn(timeline: Option<&Timeline>, target: &CheckpointId) -> Result<(Checkpoin
     })
 }
 
+/// The packages that go back. With a selection of paths the containers stay as they are.
+fn packages(
+    site: &Site,
+    id: &CheckpointId,
+    selection: &Selection,
+    changes: &[Change],
+    progress: &dyn Progress,
+) -> Result<Summary> {
+    let of = if *selection == Selection::All {
+        of_sandbox
+    } else {
+        of_workspace
+    };
+    let then = State::Checkpoint(id.clone());
+    Ok(of(site, &then, &State::Now, changes, progress)?)
+}
+
 /// Looks at everything and makes the plan. Nothing is changed but for a temporary snapshot of now.
 pub fn survey(
     timeline: Option<&Timeline>,
@@ -273,16 +291,7 @@ pub fn survey(
         target: Some(id.clone()),
         target_words: target.words.clone(),
         message: target.message,
-        packages: {
-            let then = State::Checkpoint(id.clone());
-            // with a selection of paths the containers stay as they are
-            let of = if selection == Selection::All {
-                of_sandbox
-            } else {
-                of_workspace
-            };
-            of(site, &then, &State::Now, &changes, progress)?
-        },
+        packages: packages(site, id, &selection, &changes, progress)?,
         changes,
         between,
         holders,

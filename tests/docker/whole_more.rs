@@ -10,6 +10,7 @@ use crate::common::wait_until;
 use crate::engine::{Engine, Layout};
 use crate::rewinds::id_of;
 use crate::whole::{beside, config, enable, everything, in_pool, populated, settings, untold, workspace};
+use crate::whole_kills::killed;
 
 /// Runs the program until it stops itself there, does something, and lets it go on: exit code and answer.
 fn disturbed(engine: &Engine, args: &[&str], at: &str, disturb: impl FnOnce()) -> (Option<i32>, String) {
@@ -127,12 +128,18 @@ fn mounted_and_live(layout: Layout) {
     engine.run("paused", &[]);
     engine.docker(&["pause", "paused"]);
     let before = everything(&engine);
-    let args = ["docker", "enable", "--size", "3G"];
-    engine.ok(if layout == Layout::OverlayOnExt4 {
-        &args
+    let all = ["docker", "enable", "--size", "3G"];
+    let args = if layout == Layout::OverlayOnExt4 {
+        &all
     } else {
-        &args[..2]
-    });
+        &all[..2]
+    };
+    killed(&engine, args, "docker-moving");
+    engine.ok(&["recover"]);
+    assert_eq!(everything(&engine), before);
+    if !in_pool(&engine) {
+        engine.ok(args);
+    }
     assert!(in_pool(&engine));
     assert_eq!(settings(&engine), text, "the command line names the driver");
     assert_eq!(everything(&engine), before);
