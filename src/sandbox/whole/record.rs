@@ -108,10 +108,12 @@ pub struct Stopped {
     pub wanted: Option<Vec<Ran>>,
 }
 
+/// What a file of a state folder says; nothing where there is none, or its owner is another user.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
     let bytes = match crate::paths::read_file(path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if matches!(e.kind(), NotFound | PermissionDenied) => return Ok(None),
         Err(e) => return Err(EngineError::io("read", path)(e)),
     };
     serde_json::from_slice(&bytes)
@@ -140,12 +142,7 @@ fn remove(path: &Path) -> Result<()> {
 impl Record {
     /// That of a state folder; nothing where its owner is another user.
     pub fn load(state: &Path) -> Result<Option<Self>> {
-        match read(&state.join(FILE)) {
-            Err(EngineError::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {
-                Ok(None)
-            }
-            other => other,
-        }
+        read(&state.join(FILE))
     }
 
     /// Writes it, durably.
