@@ -32,7 +32,7 @@ pub fn disable(registry: &Registry, plan: &DisablePlan, progress: &dyn Progress)
     let home = Home::open(state, &record)?;
     // a rewind of everything that is under way is waited for
     let held = home.lock(std::time::Duration::from_secs(10))?;
-    let engine = Engine::connect(Some(&record.host)).map_err(of)?;
+    let engine = Engine::reach(&record.host).map_err(of)?;
     let all = engine.all().map_err(of)?;
     if let Some(b) = vanishing(&all).next() {
         return Err(refused(b.what, ""));

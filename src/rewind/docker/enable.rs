@@ -66,7 +66,7 @@ pub fn enable(registry: &Registry, plan: &EnablePlan, progress: &dyn Progress) -
 
 /// What runs, and what is there, just now: the plan may have been looked at for a while.
 fn seen_now(record: &mut Record) -> Result<()> {
-    let engine = Engine::connect(Some(&record.host)).map_err(of)?;
+    let engine = Engine::reach(&record.host).map_err(of)?;
     let all = engine.all().map_err(of)?;
     if let Some(b) = vanishing(&all).next() {
         return Err(refused(b.what, ""));

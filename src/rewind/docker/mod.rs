@@ -125,7 +125,7 @@ fn out_of_pool(state: &Path, record: &mut Record, home: Option<Home>) -> Result<
 
 /// Stops all containers and the daemon, if it is up.
 fn quiet(state: &Path, record: &mut Record) -> Result<()> {
-    if let Ok(engine) = Engine::connect(Some(&record.host)) {
+    if let Ok(engine) = Engine::reach(&record.host) {
         crate::sandbox::whole::back::stop_all(&engine).map_err(of)?;
     }
     record.stop_daemon(state).map_err(of)

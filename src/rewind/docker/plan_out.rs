@@ -52,7 +52,7 @@ pub fn disable_plan(registry: &Registry, progress: &dyn Progress) -> Result<(Rec
     let home = Home::open(state, &record)?;
     let live = home.live()?;
     let bytes = measure(live.as_fd(), progress)?.bytes;
-    let engine = Engine::connect(Some(&record.host)).map_err(of)?;
+    let engine = Engine::reach(&record.host).map_err(of)?;
     let all = engine.all().map_err(of)?;
     let mut blockers: Vec<Blocker> = vanishing(&all).collect();
     let same = matches!(record.pool, PoolEntry::Existing(_));

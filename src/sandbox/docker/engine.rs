@@ -124,6 +124,11 @@ impl Engine {
         Err(DockerError::Unreachable(why))
     }
 
+    /// Connects to a known one, and asks it: an error where it is down.
+    pub fn reach(host: &str) -> Result<Self> {
+        Self::connect_to(host).map_err(|e| DockerError::Unreachable(format!("{host}: {e}")))
+    }
+
     /// Connects, and agrees on a version: API 1.41 and later. Podman answers the same.
     fn connect_to(host: &str) -> std::result::Result<Self, String> {
         let mut engine = Self::client(host)?;

@@ -72,7 +72,7 @@ pub fn start_all(
 impl Record {
     /// Stops the daemon if it is up. How it is started is learnt anew: somebody may have started it in another way.
     pub fn stop_daemon(&mut self, state: &std::path::Path) -> std::result::Result<(), DockerError> {
-        let Ok(engine) = Engine::connect(Some(&self.host)) else {
+        let Ok(engine) = Engine::reach(&self.host) else {
             return Ok(());
         };
         let daemon = Daemon::find(&engine, self.root())?;

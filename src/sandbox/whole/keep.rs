@@ -66,7 +66,7 @@ impl Keep {
 
     /// The engine, if it answers.
     pub fn engine(&self) -> std::result::Result<Arc<Engine>, String> {
-        let engine = Engine::connect(Some(&self.record.host)).map_err(|e| e.to_string())?;
+        let engine = Engine::reach(&self.record.host).map_err(|e| e.to_string())?;
         Ok(Arc::new(engine))
     }
 
