@@ -60,6 +60,9 @@ pub(super) fn number(value: ValueRef<'_>) -> Option<i64> {
     }
 }
 
+/// What is said of a database that is never still.
+const FASTER: &str = "it changes faster than it can be read";
+
 impl Known {
     fn open(path: &Path) -> Result<Option<Self>> {
         let Some(frozen) = Frozen::open(path)?.map(Arc::new) else {
@@ -92,6 +95,8 @@ impl Known {
                 db,
                 asked,
             })),
+            // what was read may be of two moments
+            _ if !frozen.holds(path) => Err(damaged(path, FASTER)),
             Ok((_, _, false)) => Err(damaged(path, "it has no sessions of opencode")),
             Err(e) => Err(unreadable(path, &e)),
         }
@@ -144,6 +149,6 @@ impl Database {
             }
             failure = None;
         }
-        Err(failure.unwrap_or_else(|| damaged(path, "it changes faster than it can be read")))
+        Err(failure.unwrap_or_else(|| damaged(path, FASTER)))
     }
 }
