@@ -100,7 +100,7 @@ impl Writer {
         Self::run(lab, file, "env")
     }
     fn run(lab: &Lab, file: &str, with: &str) -> Self {
-        let script = "exec 7>>\"$1\"; echo ready; while :; do echo x >&7; sleep 0.003; done";
+        let script = "exec 7>>\"$1\"; echo ready; while :; do echo x >&7; sleep 0.003 7>&-; done";
         let child = Command::new(with)
             .args(["sh", "-c", script, "writer"])
             .arg(lab.at(file))
