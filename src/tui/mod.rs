@@ -44,6 +44,8 @@ use crate::sandbox::starter::Starter;
 const FRAME: Duration = Duration::from_millis(16);
 /// Ages are looked at this often.
 const TICK: Duration = Duration::from_secs(60);
+/// A terminal that changed its size and did nothing else for so long has settled.
+const SETTLED: Duration = Duration::from_millis(150);
 
 /// Why the screens could not be shown.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +163,7 @@ pub async fn run(backend: Arc<dyn Backend>, options: Options) -> Result<End, Tui
         urgent: false,
         resumed: None,
         returned: None,
+        unsettled: false,
     }
     .run(&mut state)
     .await;
@@ -185,6 +188,8 @@ struct Loop<'a> {
     resumed: Option<Instant>,
     /// When another program gave the terminal back: Ctrl-C was for that one.
     returned: Option<Instant>,
+    /// The terminal changed its size just now.
+    unsettled: bool,
 }
 
 /// What woke the loop.
@@ -193,6 +198,8 @@ enum Woken {
     Event(Option<io::Result<Event>>),
     Frame,
     Tick,
+    /// The terminal has its size for a while.
+    Settled,
     Continued,
     Resized,
 }
@@ -221,6 +228,7 @@ impl Loop<'_> {
                 _ = sizes.recv() => Woken::Resized,
                 () = tokio::time::sleep(floor), if state.dirty => Woken::Frame,
                 _ = tick.tick() => Woken::Tick,
+                () = tokio::time::sleep(SETTLED), if self.unsettled => Woken::Settled,
             };
             match woken {
                 Woken::Msg(msg) if self.is_the_childs(&msg) => {}
@@ -240,6 +248,7 @@ impl Loop<'_> {
                 }
                 Woken::Frame => {}
                 Woken::Tick => self.dispatch(state, Msg::Tick(Utc::now()))?,
+                Woken::Settled => self.repaint(state)?,
             }
             self.drain(state).await?;
             if state.dirty && (self.urgent || self.drawn.elapsed() >= FRAME) {
@@ -345,9 +354,20 @@ impl Loop<'_> {
         matches!(msg, Msg::Signal(2 | 3)) && self.returned.is_some_and(|at| at.elapsed() < FRAME * 30)
     }
 
+    /// What was drawn while the terminal changed its size may have come to one of another size: once it has settled
+    /// all is drawn anew.
+    fn repaint(&mut self, state: &mut State) -> Result<(), TuiError> {
+        self.resized(state)?;
+        self.unsettled = false;
+        self.terminal.redraw()?;
+        state.dirty = true;
+        Ok(())
+    }
+
     /// The terminal may have another size than before.
     fn resized(&mut self, state: &mut State) -> Result<(), TuiError> {
         Terminal::look_again()?;
+        self.unsettled = true;
         let (width, height) = self.terminal.size()?;
         self.dispatch(state, Msg::Tick(Utc::now()))?;
         self.dispatch(state, Msg::Resize(width, height))
