@@ -127,7 +127,7 @@ fn p009_what_is_not_covered_is_listed_and_untouched() {
     let ws = inside.to_str().expect("UTF-8").to_owned();
     let binds = [
         format!("{}:/w", bind.display()),
-        format!("{ws}:/work/in"),
+        format!("{ws}:/mnt/in"),
         "data:/data".to_owned(),
     ];
     engine.run(
@@ -140,7 +140,7 @@ fn p009_what_is_not_covered_is_listed_and_untouched() {
     let at = checkpoint(&engine, &ws);
     engine.sh(
         "agent",
-        "for f in /w/b /data/a /usr/local/c /work/in/d /scratch/e; do echo x > $f; done",
+        "for f in /w/b /data/a /usr/local/c /mnt/in/d /scratch/e; do echo x > $f; done",
     );
     let doc = engine.ok(&["-s", &ws, "rewind", &at, "--files", "--dry-run"]);
     let lines: Vec<&str> = doc["plan"]["blockers"]
@@ -158,11 +158,11 @@ fn p009_what_is_not_covered_is_listed_and_untouched() {
         assert!(found, "{at}: {lines:#?}");
     }
     // what is covered needs no word of warning
-    assert!(!lines.iter().any(|l| l.contains("/work/in")), "{lines:#?}");
+    assert!(!lines.iter().any(|l| l.contains("/mnt/in")), "{lines:#?}");
     rewind(&engine, &ws, &at);
     let left = engine.sh(
         "agent",
-        "for f in /w/b /data/a /usr/local/c /work/in/d; do [ -e $f ] && echo $f; done; true",
+        "for f in /w/b /data/a /usr/local/c /mnt/in/d; do [ -e $f ] && echo $f; done; true",
     );
     assert_eq!(left, "/w/b\n/data/a");
 }
